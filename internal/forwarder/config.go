@@ -1,0 +1,38 @@
+package forwarder
+
+import (
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/decode"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// Config is all that a forwarder needs to know. It is checked by Validate before
+// the first connection; the zero value is not usable.
+type Config struct {
+	// DatabaseURL is a libpq URL or keyword string; empty takes the PG* variables.
+	DatabaseURL string
+	NATS        sink.ClientConfig
+
+	Slot        string
+	Publication string
+	Table       decode.TableName
+	Columns     decode.Mapping
+	// Messages also forwards transactional logical messages with prefix "outbox".
+	Messages bool
+
+	Stream      string
+	Subject     string // template
+	Format      sink.Format
+	Source      string // name of this outbox in the stream
+	Headers     sink.HeaderMode
+	ContentType string // overrides Content-Type when not empty
+
+	InFlightMax      int           // events published and not yet acknowledged
+	InFlightMaxBytes int64         // the same in bytes; also bounds what waits to be published
+	AckTimeout       time.Duration // how long one publish may stay unanswered
+	RateMax          float64       // events a second; 0 is no limit
+	StatusInterval   time.Duration // how often PostgreSQL is told the position
+	TakeoverAfter    time.Duration // 0 waits for the server
+	ShutdownTimeout  time.Duration // grace for draining
+}

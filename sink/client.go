@@ -1,0 +1,129 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// ClientConfig says how to reach NATS. All credentials may be combined.
+type ClientConfig struct {
+	// URL is one or more server URLs, comma separated.
+	URL       string
+	CredsFile string
+	NKeyFile  string
+	CAFile    string
+	CertFile  string
+	KeyFile   string
+	// Name is shown in the server's connection list.
+	Name string
+}
+
+const (
+	natsDialTimeout   = 5 * time.Second
+	natsPingInterval  = 5 * time.Second // with natsPingsOut: a dead peer is noticed after 10 to 15 s
+	natsPingsOut      = 2
+	natsReconnectWait = 250 * time.Millisecond
+	natsReconnectMax  = 30 * time.Second
+	natsFlusherLimit  = 10 * time.Second
+)
+
+// Client is one connection to NATS. Its methods may be called from several goroutines.
+type Client struct {
+	nc  *nats.Conn
+	js  jetstream.JetStream
+	log *slog.Logger
+
+	// lastAsyncErr is the newest error that arrived outside of any call: refused
+	// permissions are reported only there.
+	lastAsyncErr atomic.Pointer[asyncError]
+	closed       chan struct{}
+}
+
+type asyncError struct {
+	at  time.Time
+	err error
+}
+
+// Dial makes one attempt to connect. The credentials are read anew from their
+// files. It blocks for at most a few seconds; errors never hold the URL.
+func Dial(ctx context.Context, cfg ClientConfig, log *slog.Logger) (*Client, error) {
+	c := &Client{log: log, closed: make(chan struct{})}
+	opts, err := c.options(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	nc, err := nats.Connect(cfg.URL, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to NATS: %w", withoutURL(err))
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		nc.Close()
+		return nil, fmt.Errorf("open JetStream: %w", err)
+	}
+	c.nc, c.js = nc, js
+	return c, nil
+}
+
+func (c *Client) options(cfg ClientConfig) ([]nats.Option, error) {
+	opts := []nats.Option{
+		nats.Name(cfg.Name),
+		nats.Timeout(natsDialTimeout),
+		nats.ReconnectBufSize(-1), // a publish while away must fail, or it would leave a hole before it
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(natsReconnectWait),
+		nats.PingInterval(natsPingInterval),
+		nats.MaxPingsOutstanding(natsPingsOut),
+		nats.FlusherTimeout(natsFlusherLimit),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			c.lastAsyncErr.Store(&asyncError{at: time.Now(), err: err})
+		}),
+		nats.ClosedHandler(func(*nats.Conn) { close(c.closed) }),
+	}
+	if cfg.CredsFile != "" {
+		opts = append(opts, nats.UserCredentials(cfg.CredsFile))
+	}
+	if cfg.NKeyFile != "" {
+		o, err := nats.NkeyOptionFromSeed(cfg.NKeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("read --nats-nkey-file: %w", err)
+		}
+		opts = append(opts, o)
+	}
+	if cfg.CAFile != "" {
+		opts = append(opts, nats.RootCAs(cfg.CAFile))
+	}
+	if cfg.CertFile != "" || cfg.KeyFile != "" {
+		opts = append(opts, nats.ClientCert(cfg.CertFile, cfg.KeyFile))
+	}
+	return opts, nil
+}
+
+// Close ends the connection at once. What is in flight stays unanswered.
+func (c *Client) Close() {
+	c.nc.Close()
+}
+
+// withoutURL drops the parts of a nats.go error that repeat the server's URL, since
+// a URL may hold a password. What is left is the kind of the error.
+func withoutURL(err error) error {
+	for _, known := range []error{
+		nats.ErrNoServers, nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrTimeout,
+		nats.ErrSecureConnRequired, nats.ErrSecureConnWanted, nats.ErrMaxConnectionsExceeded,
+	} {
+		if errors.Is(err, known) {
+			return known
+		}
+	}
+	return err
+}
