@@ -1,0 +1,63 @@
+package replication
+
+import (
+	"errors"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// SQLState returns the SQLSTATE of the server's answer in err's chain, or "" when
+// the failure did not come from the server (a refused or broken connection).
+func SQLState(err error) string {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		return pgErr.Code
+	}
+	return ""
+}
+
+// ServerDetail returns the detail line of the server's answer, if there is one.
+func ServerDetail(err error) string {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		return pgErr.Detail
+	}
+	return ""
+}
+
+// ErrStreamEnded says that the server ended the stream in good order, as it does
+// when it shuts down.
+var ErrStreamEnded = errors.New("the server ended the replication stream")
+
+// NoticeError is a warning that the server sent inside the stream. PostgreSQL 18
+// reports a missing publication in no other way, while it drops the rows.
+type NoticeError struct {
+	Severity string
+	SQLState string
+	Message  string
+}
+
+// Error returns the server's words.
+func (e *NoticeError) Error() string {
+	return e.Severity + " " + e.SQLState + ": " + e.Message
+}
+
+// maskConnectError strips what pgx repeats of the connection string from its
+// errors; the server's own answer and the network's stay.
+func maskConnectError(err error) error {
+	var parse *pgconn.ParseConfigError
+	if errors.As(err, &parse) {
+		return errors.New("not a valid connection string (URL or keyword form)")
+	}
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		return pgErr
+	}
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) {
+		if inner := connect.Unwrap(); inner != nil {
+			return inner
+		}
+	}
+	return err
+}
