@@ -1,0 +1,8 @@
+package cli
+
+// commands lists the commands in the order of the help.
+func commands() []command {
+	return []command{
+		versionCommand(),
+	}
+}

@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+var sizeUnits = []struct {
+	suffix string
+	bytes  int64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"B", 1}, {"", 1},
+}
+
+// parseSize reads a number of bytes: 65536, 512KiB, 32MiB, 1.5GiB.
+func parseSize(text string) (int64, error) {
+	for _, unit := range sizeUnits {
+		number, ok := cutSuffixFold(text, unit.suffix)
+		if !ok {
+			continue
+		}
+		value, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		bytes := value * float64(unit.bytes)
+		if err != nil || math.IsNaN(value) || value < 0 || bytes != math.Trunc(bytes) || bytes >= math.MaxInt64 {
+			break
+		}
+		return int64(bytes), nil
+	}
+	return 0, fmt.Errorf("is not a size (such as 65536, 512KiB, 32MiB or 1GiB)")
+}
+
+func cutSuffixFold(text, suffix string) (string, bool) {
+	if len(text) < len(suffix) || !strings.EqualFold(text[len(text)-len(suffix):], suffix) {
+		return "", false
+	}
+	return text[:len(text)-len(suffix)], true
+}
+
+// formatSize writes bytes in the largest unit that leaves no fraction.
+func formatSize(bytes int64) string {
+	for i := 3; i >= 0; i-- {
+		if unit := sizeUnits[i]; bytes != 0 && bytes%unit.bytes == 0 {
+			return strconv.FormatInt(bytes/unit.bytes, 10) + unit.suffix
+		}
+	}
+	return strconv.FormatInt(bytes, 10)
+}
+
+func parseDuration(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, fmt.Errorf("is not a duration (such as 500ms, 10s or 168h)")
+	}
+	return d, nil
+}
+
+// A check looks at a value's text; its error is the rest of a sentence that begins
+// with the setting's name and the value.
+type check func(text string) error
+
+func durationBetween(lowest, highest time.Duration) check {
+	return func(text string) error {
+		d, err := parseDuration(text)
+		if err != nil {
+			return err
+		}
+		if d < lowest || d > highest {
+			return fmt.Errorf("is out of range (%s to %s)", lowest, highest)
+		}
+		return nil
+	}
+}
+
+func sizeBetween(lowest, highest int64) check {
+	return func(text string) error {
+		bytes, err := parseSize(text)
+		if err != nil {
+			return err
+		}
+		if bytes < lowest || bytes > highest {
+			return fmt.Errorf("is out of range (%s to %s)", formatSize(lowest), formatSize(highest))
+		}
+		return nil
+	}
+}
+
+func integerBetween(lowest, highest int) check {
+	return func(text string) error {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return fmt.Errorf("is not a whole number")
+		}
+		if n < lowest || n > highest {
+			return fmt.Errorf("is out of range (%d to %d)", lowest, highest)
+		}
+		return nil
+	}
+}
+
+func oneOf(words ...string) check {
+	return func(text string) error {
+		for _, word := range words {
+			if text == word {
+				return nil
+			}
+		}
+		return fmt.Errorf("is not one of %s", strings.Join(words, ", "))
+	}
+}
+
+// orWord also accepts one word in place of a value, such as off.
+func orWord(word string, other check) check {
+	return func(text string) error {
+		if text == word {
+			return nil
+		}
+		if err := other(text); err != nil {
+			return fmt.Errorf("%w, nor %q", err, word)
+		}
+		return nil
+	}
+}
+
+func positiveRate(text string) error {
+	rate, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsNaN(rate) {
+		return fmt.Errorf("is not a number of events a second")
+	}
+	if rate <= 0 || rate > 10_000_000 {
+		return fmt.Errorf("is out of range (above 0, to 10000000)")
+	}
+	return nil
+}
