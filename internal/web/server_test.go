@@ -269,6 +269,15 @@ func TestAnOpenRequestIsAnsweredBeforeTheServerEnds(t *testing.T) {
 		yield(t)
 	}
 	cancel()
+	var d net.Dialer
+	for { // until the server has begun to end
+		conn, err := d.DialContext(t.Context(), "tcp", s.Addr())
+		if err != nil {
+			break
+		}
+		_ = conn.Close()
+		yield(t)
+	}
 	close(src.hold)
 	if code := <-answer; code != 200 {
 		t.Errorf("the open request was answered with %d", code)
