@@ -26,7 +26,10 @@ type NATSOptions struct {
 	Config string
 }
 
-const natsStartTimeout = 10 * time.Second
+const (
+	natsStartTimeout = 10 * time.Second
+	natsReadyStep    = 50 * time.Millisecond
+)
 
 // NATS is a nats-server with JetStream inside this process. It catches no signals. Its
 // methods may be called from several goroutines; those that start and stop it take turns.
@@ -107,16 +110,29 @@ func (n *NATS) Start(ctx context.Context) error {
 	}
 	srv.SetLoggerV2(log, false, false, false)
 	srv.Start()
-	timeout := natsStartTimeout
-	if deadline, ok := ctx.Deadline(); ok {
-		timeout = min(timeout, time.Until(deadline))
-	}
-	if !srv.ReadyForConnections(timeout) {
+	if err := waitNATSReady(ctx, srv, log); err != nil {
 		srv.Shutdown()
 		srv.WaitForShutdown()
-		return fmt.Errorf("start nats-server on port %d: %s", n.port, log.why())
+		return fmt.Errorf("start nats-server on port %d: %w", n.port, err)
 	}
 	n.server = srv
+	return nil
+}
+
+// waitNATSReady asks in short steps, since a server that failed to start says so only in its log.
+func waitNATSReady(ctx context.Context, srv *server.Server, log *serverLog) error {
+	deadline := time.Now().Add(natsStartTimeout)
+	for !srv.ReadyForConnections(natsReadyStep) {
+		if fatal := log.fatal(); fatal != "" {
+			return errors.New(fatal)
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("not ready for connections within %s, see %s", natsStartTimeout, log.path)
+		}
+	}
 	return nil
 }
 

@@ -37,12 +37,9 @@ func (l *serverLog) write(level, format string, args []any) string {
 	return line
 }
 
-func (l *serverLog) why() string {
+func (l *serverLog) fatal() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.fatals == "" {
-		return "not ready for connections in time, see " + l.path
-	}
 	return l.fatals
 }
 
