@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -33,6 +34,15 @@ const (
 	natsReconnectMax  = 30 * time.Second
 	natsFlusherLimit  = 10 * time.Second
 )
+
+// ConfigError says that what was given for the connection cannot be used.
+type ConfigError struct {
+	What string
+	Hint string
+}
+
+// Error names the file or setting.
+func (e *ConfigError) Error() string { return e.What }
 
 // Client is one connection to NATS. Its methods may be called from several goroutines.
 type Client struct {
@@ -90,13 +100,24 @@ func (c *Client) options(cfg ClientConfig) ([]nats.Option, error) {
 		}),
 		nats.ClosedHandler(func(*nats.Conn) { close(c.closed) }),
 	}
+	for flag, file := range map[string]string{
+		"--nats-creds": cfg.CredsFile, "--nats-nkey-file": cfg.NKeyFile, "--nats-ca": cfg.CAFile,
+		"--nats-cert": cfg.CertFile, "--nats-key": cfg.KeyFile,
+	} {
+		if file == "" {
+			continue
+		}
+		if _, err := os.Stat(file); err != nil {
+			return nil, &ConfigError{What: fmt.Sprintf("read %s: %v", flag, err), Hint: "give " + flag + " a file that this user may read"}
+		}
+	}
 	if cfg.CredsFile != "" {
 		opts = append(opts, nats.UserCredentials(cfg.CredsFile))
 	}
 	if cfg.NKeyFile != "" {
 		o, err := nats.NkeyOptionFromSeed(cfg.NKeyFile)
 		if err != nil {
-			return nil, fmt.Errorf("read --nats-nkey-file: %w", err)
+			return nil, &ConfigError{What: fmt.Sprintf("read --nats-nkey-file: %v", err), Hint: "give a file that holds an nkey seed"}
 		}
 		opts = append(opts, o)
 	}

@@ -1,0 +1,485 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
+	"golang.org/x/time/rate"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/fault"
+)
+
+// PublisherConfig says where and how to publish.
+type PublisherConfig struct {
+	Client ClientConfig
+	Stream string
+	// Source is the value of Outbox-Source on our messages.
+	Source      string
+	InFlightMax int           // messages published and not acknowledged
+	AckTimeout  time.Duration // how long one publish may stay unanswered
+	RateMax     float64       // messages a second; 0 is no limit
+	Log         *slog.Logger
+}
+
+const (
+	settleGraceMax   = time.Second
+	backoffStart     = 100 * time.Millisecond
+	backoffMax       = 30 * time.Second
+	connectedPoll    = time.Second
+	fruitlessPause   = 2 * time.Millisecond
+	maxSubjectReread = 5 * time.Second
+)
+
+// Publisher publishes messages in the order in which they are added, and waits
+// for a broker that is away for as long as it takes. All methods but Wake are to
+// be called from one goroutine; Step may block for as long as a connection
+// attempt or a request to the JetStream API takes (a few seconds).
+type Publisher struct {
+	cfg     PublisherConfig
+	seq     *sequencer
+	limiter *rate.Limiter
+	wake    chan struct{}
+
+	client   *Client
+	sub      *nats.Subscription
+	epoch    atomic.Uint64 // disconnects of the present connection
+	seenEpo  uint64
+	limits   streamLimits
+	readAt   time.Time
+	header   nats.Header
+	values   [][]string
+	msg      nats.Msg
+	everOpen bool // something was acknowledged once
+
+	backoff   *backoff.ExponentialBackOff
+	retryAt   time.Time
+	judged    bool  // the cause of the present phaseSync has been looked at
+	condition error // why nothing goes out at present
+	reconnect uint64
+
+	mu      sync.Mutex
+	answers []answer // filled by the subscription's goroutine
+	spare   []answer
+}
+
+// NewPublisher returns a publisher that is not connected yet; Step connects.
+func NewPublisher(cfg PublisherConfig) *Publisher {
+	p := &Publisher{
+		cfg: cfg, wake: make(chan struct{}, 1), header: nats.Header{},
+		limiter: rate.NewLimiter(rate.Inf, 1),
+	}
+	if cfg.RateMax > 0 {
+		p.limiter = rate.NewLimiter(rate.Limit(cfg.RateMax), max(1, int(cfg.RateMax/20))) // bursts of 50 ms
+	}
+	id := nuid.New()
+	inbox, session := nats.InboxPrefix+id.Next()[:12], id.Next()[12:]
+	p.seq = newSequencer(limits{
+		inFlightMax: cfg.InFlightMax, ackTimeout: cfg.AckTimeout, settleGrace: min(settleGraceMax, cfg.AckTimeout),
+	}, p, cfg.Stream, inbox, session)
+	p.backoff = &backoff.ExponentialBackOff{
+		InitialInterval: backoffStart, MaxInterval: backoffMax, Multiplier: 2, RandomizationFactor: 0.3,
+	}
+	p.backoff.Reset()
+	return p
+}
+
+// Wake is signalled when Step has something to do before its deadline.
+func (p *Publisher) Wake() <-chan struct{} { return p.wake }
+
+func (p *Publisher) signal() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Room tells whether Add may be called now.
+func (p *Publisher) Room(now time.Time) bool {
+	return p.seq.room() && (p.cfg.RateMax <= 0 || p.limiter.TokensAt(now) >= 1)
+}
+
+// Add takes the next message in order. It returns a *Poison when the message can
+// never be stored as things are; then it was not taken. It may block for one
+// request to the JetStream API.
+func (p *Publisher) Add(ctx context.Context, m *Message, now time.Time) error {
+	if err := p.admit(ctx, m, now); err != nil {
+		return err
+	}
+	p.limiter.AllowN(now, 1)
+	p.seq.add(m)
+	return nil
+}
+
+// admit looks whether server and stream can take a message. Before the first
+// connection nothing is known and nothing is refused: synced looks again.
+func (p *Publisher) admit(ctx context.Context, m *Message, now time.Time) error {
+	poison := p.fits(m)
+	if poison == nil {
+		return nil
+	}
+	if p.client == nil || now.Sub(p.readAt) < maxSubjectReread && poison.Code != PoisonSubjectUncover {
+		return poison
+	}
+	// What was read of the stream may be old: look again before judging.
+	if _, l, err := p.client.readTail(ctx, p.cfg.Stream, p.cfg.Source); err == nil {
+		p.limits, p.readAt = l, now
+		poison = p.fits(m)
+	}
+	if poison == nil {
+		return nil
+	}
+	return poison
+}
+
+func (p *Publisher) fits(m *Message) *Poison {
+	if !p.limits.subjectsKnown {
+		return nil
+	}
+	size := m.wireSize(p.cfg.Stream)
+	poison := &Poison{EventID: m.EventID, Position: m.Position}
+	switch {
+	case !p.limits.covers(m.Subject):
+		poison.Code = PoisonSubjectUncover
+		poison.Reason = fmt.Sprintf("stream %q has no subject that covers %q", p.cfg.Stream, clip(m.Subject))
+	case p.limits.maxPayload > 0 && size > p.limits.maxPayload:
+		poison.Code = PoisonTooLarge
+		poison.Reason = fmt.Sprintf("%d bytes with headers, max_payload of the server is %d", size, p.limits.maxPayload)
+	case p.limits.maxMsgSize > 0 && size > p.limits.maxMsgSize:
+		poison.Code = PoisonTooLarge
+		poison.Reason = fmt.Sprintf("%d bytes with headers, max_msg_size of stream %q is %d", size, p.cfg.Stream, p.limits.maxMsgSize)
+	default:
+		return nil
+	}
+	return poison
+}
+
+// Step handles answers, (re)connects, reads the stream's tail and publishes, as
+// far as each is due. more says that further messages will be added at once. An
+// error ends the publisher: a *Poison names the message that the server refused
+// for good, a *fault.Error what a person has to mend.
+func (p *Publisher) Step(ctx context.Context, now time.Time, more bool) error {
+	p.takeAnswers(now)
+	p.watchConnection()
+	p.seq.tick(now)
+	if p.seq.phase == phaseSync {
+		if err := p.open(ctx, now); err != nil {
+			return err
+		}
+	}
+	p.seq.pump(now, more)
+	return nil
+}
+
+// Settled returns what was settled since the last call, in the order of the
+// acknowledgements. The slice is valid until the next Step.
+func (p *Publisher) Settled() []Settlement {
+	s := p.seq.takeSettled()
+	if len(s) > 0 {
+		p.everOpen = true
+		p.condition = nil
+		p.backoff.Reset()
+	}
+	return s
+}
+
+// Deadline returns when Step has to be called at the latest, or the zero time.
+func (p *Publisher) Deadline(now time.Time) time.Time {
+	var at time.Time
+	if p.seq.phase == phaseSync {
+		at = p.retryAt
+		if at.IsZero() {
+			at = now
+		}
+	} else {
+		at = p.seq.deadline(now)
+	}
+	if p.cfg.RateMax > 0 {
+		if tokens := p.limiter.TokensAt(now); tokens < 1 {
+			next := now.Add(time.Duration((1 - tokens) / p.cfg.RateMax * float64(time.Second)))
+			if at.IsZero() || next.Before(at) {
+				at = next
+			}
+		}
+	}
+	return at
+}
+
+// Condition returns why nothing goes out at present, or nil.
+func (p *Publisher) Condition() error { return p.condition }
+
+// Unsettled returns how many messages were added and are not settled.
+func (p *Publisher) Unsettled() int { return p.seq.unsettled() }
+
+// Stats are running figures of a publisher.
+type Stats struct {
+	InFlight        int
+	OldestSentAt    time.Time // zero when nothing is in flight
+	OrderViolations uint64    // messages stored after a later one (plain publishes only)
+	Duplicates      uint64    // the server said that it had a message already
+	Resyncs         uint64    // how often the place in the stream had to be found again
+	ForeignAnswers  uint64    // replies that did not come from the stream
+	Reconnects      uint64
+	Batched         bool // fast batches are in use
+	OwnStream       bool // the stream seems to hold nobody else's messages
+}
+
+// Stats returns the running figures.
+func (p *Publisher) Stats() Stats {
+	return Stats{
+		InFlight: p.seq.inFlight(), OldestSentAt: p.seq.oldestSentAt(), OrderViolations: p.seq.orderViolations,
+		Duplicates: p.seq.duplicates, Resyncs: p.seq.resyncs, ForeignAnswers: p.seq.foreignAnswers,
+		Reconnects: p.reconnect, Batched: p.seq.batched, OwnStream: p.seq.own,
+	}
+}
+
+// Close drops the connection. What is in flight stays unanswered.
+func (p *Publisher) Close() {
+	if p.client != nil {
+		p.client.Close()
+		p.client = nil
+	}
+}
+
+func (p *Publisher) takeAnswers(now time.Time) {
+	p.mu.Lock()
+	p.answers, p.spare = p.spare[:0], p.answers
+	p.mu.Unlock()
+	for _, a := range p.spare {
+		p.seq.handle(a, now)
+	}
+}
+
+// watchConnection notices that the connection broke since the last look.
+func (p *Publisher) watchConnection() {
+	if p.client == nil {
+		return
+	}
+	if e := p.epoch.Load(); e != p.seenEpo {
+		p.seenEpo = e
+		p.reconnect++
+		p.seq.disconnected()
+		p.judged = false
+	}
+	select {
+	case <-p.client.closed: // it gave up, as nats.go does after two refused logins
+		p.client = nil
+		p.seq.disconnected()
+		p.judged = false
+	default:
+	}
+}
+
+// open brings the sequencer from phaseSync to phaseOpen when that is due.
+func (p *Publisher) open(ctx context.Context, now time.Time) error {
+	if !p.judged {
+		p.judged = true
+		if err := p.judge(now); err != nil {
+			return err
+		}
+	}
+	if now.Before(p.retryAt) {
+		return nil
+	}
+	p.retryAt = time.Time{}
+	if p.client == nil {
+		if err := p.connect(ctx, now); err != nil || p.client == nil {
+			return err
+		}
+	}
+	if !p.client.nc.IsConnected() {
+		p.condition = errors.New("NATS is away")
+		p.retryAt = now.Add(connectedPoll) // the reconnect handler wakes us before
+		return nil
+	}
+	epoch := p.epoch.Load()
+	t, l, err := p.client.readTail(ctx, p.cfg.Stream, p.cfg.Source)
+	if err != nil {
+		return p.waitOrFail(ctx, now, err)
+	}
+	if epoch != p.epoch.Load() {
+		return nil // the next Step sees it
+	}
+	p.limits, p.readAt = l, now
+	for n := p.seq.head; n < p.seq.end; n++ {
+		if poison := p.fits(p.seq.at(n).msg); poison != nil {
+			return poison
+		}
+	}
+	p.seq.synced(t, now)
+	p.judged = false
+	if p.seq.unsettled() == 0 {
+		p.condition = nil
+		p.backoff.Reset()
+	}
+	return nil
+}
+
+// judge turns the cause of the last failure into a wait or an error.
+func (p *Publisher) judge(now time.Time) error {
+	c := p.seq.cause
+	switch c.kind {
+	case causeNone, causeGap, causeDuplicates, causeDisconnected:
+		return nil
+	case causeNobody:
+		p.wait(now, fmt.Errorf("no stream answers on the subjects of stream %q", p.cfg.Stream))
+		return nil
+	case causeTimeout:
+		return p.judgeTimeout(now)
+	case causeRefused:
+	}
+	row := fault.JetStreamRow(strconv.Itoa(c.code))
+	switch {
+	case row.Resync:
+		if p.seq.fruitless >= fruitlessRounds {
+			p.retryAt = now.Add(fruitlessPause)
+		}
+		return nil
+	case row.Class == fault.Poison && c.msg != nil:
+		code := PoisonRefused
+		if c.code == codeMsgTooLarge {
+			code = PoisonTooLarge
+		}
+		return &Poison{
+			Code: code, Reason: fmt.Sprintf("stream %q refused it with error %d: %s", p.cfg.Stream, c.code, row.Title),
+			EventID: c.msg.EventID, Position: c.msg.Position,
+		}
+	case row.Class == fault.Operator || row.Class == fault.Poison:
+		return fault.NewOperator("stream-refuses", fmt.Sprintf("stream %q refused a message with error %d: %s", p.cfg.Stream, c.code, row.Title), row.Hint, nil)
+	default:
+		p.wait(now, fmt.Errorf("stream %q refuses messages with error %d: %s", p.cfg.Stream, c.code, row.Title))
+		return nil
+	}
+}
+
+const codeMsgTooLarge = 10054
+
+// judgeTimeout looks whether a missing permission explains the silence: NATS says
+// so only outside of the publish.
+func (p *Publisher) judgeTimeout(now time.Time) error {
+	if p.client != nil {
+		if e := p.client.lastAsyncErr.Load(); e != nil && errors.Is(e.err, nats.ErrPermissionViolation) && now.Sub(e.at) < 2*p.cfg.AckTimeout {
+			err := fmt.Errorf("NATS refuses: %w", e.err)
+			if !p.everOpen {
+				return fault.NewOperator("nats-permission", "publish to stream \""+p.cfg.Stream+"\"",
+					"allow this user to publish to the stream's subjects and to subscribe to _INBOX.>", err)
+			}
+			p.wait(now, err)
+			return nil
+		}
+	}
+	p.wait(now, fmt.Errorf("stream %q did not answer within %s", p.cfg.Stream, p.cfg.AckTimeout))
+	return nil
+}
+
+// wait notes why nothing goes out and when to try again.
+func (p *Publisher) wait(now time.Time, why error) {
+	p.condition = why
+	p.retryAt = now.Add(p.backoff.NextBackOff())
+}
+
+// waitOrFail sorts a failed request or connection attempt.
+func (p *Publisher) waitOrFail(ctx context.Context, now time.Time, err error) error {
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // the caller knows that it is stopping
+	}
+	var unusable *StreamUnusableError
+	if errors.As(err, &unusable) {
+		return fault.NewOperator("stream-unusable", unusable.Error(), unusable.Hint, nil)
+	}
+	if code := ErrorCode(err); code != 0 {
+		row := fault.JetStreamRow(strconv.Itoa(code))
+		if row.Class == fault.Operator {
+			return fault.NewOperator("jetstream", row.Title, row.Hint, err)
+		}
+		if row.Hint != "" {
+			err = fmt.Errorf("%w (%s)", err, row.Hint)
+		}
+	}
+	p.wait(now, err)
+	return nil
+}
+
+func (p *Publisher) connect(ctx context.Context, now time.Time) error {
+	c, err := Dial(ctx, p.cfg.Client, p.cfg.Log)
+	if err != nil {
+		var cfgErr *ConfigError
+		switch {
+		case errors.As(err, &cfgErr):
+			return fault.NewOperator("nats-config", cfgErr.Error(), cfgErr.Hint, nil)
+		case errors.Is(err, nats.ErrAuthorization) && !p.everOpen:
+			return fault.NewOperator("nats-authorization", "connect to NATS", "check the user and password or the credentials file for --nats-url", err)
+		}
+		p.wait(now, err)
+		return nil
+	}
+	c.nc.SetDisconnectErrHandler(func(*nats.Conn, error) { p.epoch.Add(1); p.signal() })
+	c.nc.SetReconnectHandler(func(*nats.Conn) { p.signal() })
+	sub, err := c.nc.Subscribe(p.seq.inbox+".>", p.onAnswer)
+	if err == nil {
+		err = sub.SetPendingLimits(-1, -1) // an answer that is dropped here would be a timeout
+	}
+	if err != nil {
+		c.Close()
+		p.wait(now, fmt.Errorf("subscribe to answers: %w", err))
+		return nil
+	}
+	p.client, p.sub = c, sub
+	p.seenEpo = p.epoch.Load()
+	return nil
+}
+
+// onAnswer runs in the subscription's goroutine of nats.go.
+func (p *Publisher) onAnswer(m *nats.Msg) {
+	a, ok := parseAnswer(m.Subject, p.seq.inbox, p.seq.session, m.Header.Get("Status"), m.Data)
+	if !ok {
+		return
+	}
+	p.mu.Lock()
+	p.answers = append(p.answers, a)
+	p.mu.Unlock()
+	p.signal()
+}
+
+// publish implements wire. The message is copied before it returns.
+func (p *Publisher) publish(m *Message, reply []byte, expectedLastSeq uint64, expect bool) error {
+	if p.client == nil {
+		return nats.ErrConnectionClosed
+	}
+	clear(p.header)
+	n := 0
+	set := func(name, value string) {
+		if n == len(p.values) {
+			p.values = append(p.values, make([]string, 1))
+		}
+		p.values[n][0] = value
+		p.header[name] = p.values[n]
+		n++
+	}
+	for _, h := range m.headers {
+		set(h.name, h.value)
+	}
+	set(hdrExpectedStream, p.cfg.Stream)
+	if expect && expectedLastSeq < math.MaxUint64 {
+		set(hdrExpectedLastSeq, strconv.FormatUint(expectedLastSeq, 10))
+	}
+	p.msg.Subject, p.msg.Reply, p.msg.Header, p.msg.Data = m.Subject, string(reply), p.header, m.body
+	return p.client.nc.PublishMsg(&p.msg)
+}
+
+// endBatch implements wire.
+func (p *Publisher) endBatch(subject string, reply []byte) error {
+	if p.client == nil {
+		return nats.ErrConnectionClosed
+	}
+	return p.client.nc.PublishRequest(subject, string(reply), nil)
+}

@@ -1,0 +1,547 @@
+package sink
+
+import (
+	"fmt"
+	"time"
+)
+
+// wire is how the sequencer publishes. An error means that the connection cannot
+// take messages now; nothing was sent.
+type wire interface {
+	publish(m *Message, reply []byte, expectedLastSeq uint64, expect bool) error
+	endBatch(subject string, reply []byte) error
+}
+
+// phase says what the sequencer may do.
+type phase uint8
+
+const (
+	// phaseSync: nothing may be sent until the stream's tail has been read.
+	phaseSync phase = iota
+	// phaseOpen: messages may be sent.
+	phaseOpen
+	// phaseSettling: something failed; no more is sent, answers still on their way
+	// are waited for.
+	phaseSettling
+)
+
+// String returns the phase's name.
+func (p phase) String() string {
+	switch p {
+	case phaseSync:
+		return "sync"
+	case phaseOpen:
+		return "open"
+	case phaseSettling:
+		return "settling"
+	default:
+		return fmt.Sprintf("phase(%d)", uint8(p))
+	}
+}
+
+// cause says why the last round ended.
+type cause struct {
+	kind causeKind
+	code int      // of causeRefused
+	msg  *Message // of causeRefused: the message that was refused
+}
+
+type causeKind uint8
+
+const (
+	causeNone causeKind = iota
+	causeGap
+	causeRefused
+	causeNobody
+	causeTimeout
+	causeDisconnected
+	causeDuplicates // plain publishes: duplicates shift the expected sequence
+)
+
+const (
+	windowStart = 64
+	// flowMost is how many messages the server acknowledges at once at the most.
+	flowMost = 500
+	// fruitlessRounds is after how many rounds without any progress, all ended by
+	// somebody else's messages, a batch is begun without an expected sequence.
+	fruitlessRounds = 3
+)
+
+// limits bound the sequencer.
+type limits struct {
+	inFlightMax int
+	ackTimeout  time.Duration
+	settleGrace time.Duration
+}
+
+// entry is a message on its way.
+type entry struct {
+	msg      *Message
+	sentAt   time.Time
+	answered bool // plain publishes: an answer came, whatever it says
+	stored   bool // plain publishes: acknowledged ahead of an earlier one
+	overtook bool // plain publishes: a later message is stored already
+}
+
+// tail is what the stream says about itself.
+type tail struct {
+	lastSeq uint64
+	// own says that the stream seems to hold nobody else's messages.
+	own bool
+	// batched says that server and stream take fast batches.
+	batched bool
+}
+
+// sequencer is the order-keeping core of the publisher: it decides what is sent,
+// with which expectation, what an answer settles, and when sending must stop. It
+// has no I/O and no clock, and belongs to one goroutine.
+//
+// Messages are numbered in the order of add. [head, next) are sent and not
+// settled, [next, end) wait. There is no retry of single messages: after any
+// failure sending stops, what is on its way is settled, the stream's tail is read,
+// and sending goes on from the first message that is not settled.
+type sequencer struct {
+	limits  limits
+	wire    wire
+	stream  string
+	inbox   string
+	session string
+
+	ring             []entry // by number modulo its length
+	head, next, end  uint64
+	phase            phase
+	settleUntil      time.Time
+	cause            cause
+	batched          bool
+	own              bool
+	lastSeq          uint64
+	window           int
+	round            uint64
+	roundFirst       uint64 // number of the round's first message
+	sent             uint64 // messages sent in this round
+	batchOpen        bool   // fast: a batch is open on the server
+	committing       bool   // fast: its end was sent
+	ending           bool   // fast: its end was sent without a message
+	flow             int
+	outstanding      int // plain: sent and not answered
+	cleanAcks        int // plain: acknowledged since the window grew
+	progressAt       time.Time
+	fruitless        int
+	withoutExpect    bool
+	headAtSync       uint64
+	settled          []Settlement
+	orderViolations  uint64
+	duplicates       uint64
+	resyncs          uint64
+	foreignAnswers   uint64
+	replyBuf         []byte
+	lastSentSubject  string
+	sentMessageBytes int64
+}
+
+// Settlement is a message that needs nothing more.
+type Settlement struct {
+	Message *Message
+	SentAt  time.Time
+	// StreamSeq is the message's sequence in the stream; 0 where the server did not say.
+	StreamSeq uint64
+	// Duplicate says that the stream had a message of this id already.
+	Duplicate bool
+}
+
+func newSequencer(l limits, w wire, stream, inbox, session string) *sequencer {
+	size := 1
+	for size < l.inFlightMax {
+		size *= 2
+	}
+	return &sequencer{
+		limits: l, wire: w, stream: stream, inbox: inbox, session: session,
+		ring: make([]entry, size), window: min(windowStart, l.inFlightMax),
+	}
+}
+
+func (s *sequencer) at(number uint64) *entry { return &s.ring[number&uint64(len(s.ring)-1)] }
+
+// room tells whether add may be called.
+func (s *sequencer) room() bool { return s.end-s.head < uint64(s.limits.inFlightMax) } //nolint:gosec // positive
+
+// add hands over the next message in order.
+func (s *sequencer) add(m *Message) {
+	if !s.room() {
+		panic("sink: message added without room")
+	}
+	*s.at(s.end) = entry{msg: m}
+	s.end++
+}
+
+// inFlight returns how many messages are sent and not settled.
+func (s *sequencer) inFlight() int { return int(s.next - s.head) } //nolint:gosec // bounded by the ring
+
+// unsettled returns how many messages were added and are not settled.
+func (s *sequencer) unsettled() int { return int(s.end - s.head) } //nolint:gosec // bounded by the ring
+
+// oldestSentAt returns when the oldest unsettled message was sent; zero if none was.
+func (s *sequencer) oldestSentAt() time.Time {
+	if s.head == s.next {
+		return time.Time{}
+	}
+	return s.at(s.head).sentAt
+}
+
+// synced tells what the stream's tail is; sending begins (again) from the first
+// message that is not settled.
+func (s *sequencer) synced(t tail, now time.Time) {
+	if s.cause.kind == causeRefused && s.cause.code == codeWrongLastSeq && s.head == s.headAtSync {
+		s.fruitless++
+	} else {
+		s.fruitless = 0
+	}
+	s.withoutExpect = s.fruitless >= fruitlessRounds
+	s.headAtSync = s.head
+	s.lastSeq, s.own, s.batched = t.lastSeq, t.own, t.batched
+	s.next = s.head
+	for n := s.head; n < s.end; n++ {
+		s.at(n).answered = false
+	}
+	s.phase, s.cause = phaseOpen, cause{}
+	s.progressAt = now
+	s.newRound()
+}
+
+func (s *sequencer) newRound() {
+	s.round++
+	s.roundFirst, s.sent = s.next, 0
+	s.batchOpen, s.committing, s.ending = false, false, false
+	s.outstanding = 0
+	s.flow = max(1, min(flowMost, s.window/4))
+}
+
+// pump sends what may be sent. more says that further messages wait right behind
+// those that were added, so that a batch need not end with the last one.
+func (s *sequencer) pump(now time.Time, more bool) {
+	if s.batched {
+		s.pumpBatch(now, more)
+	} else {
+		s.pumpPlain(now)
+	}
+}
+
+func (s *sequencer) pumpBatch(now time.Time, more bool) {
+	for s.phase == phaseOpen && !s.committing && s.next < s.end && s.inFlight() < s.window {
+		if !s.batchOpen && s.sent > 0 {
+			s.newRound()
+		}
+		s.sent++
+		last := s.next+1 == s.end && !more
+		roundFull := s.window < s.limits.inFlightMax && s.sent >= uint64(s.window) //nolint:gosec // positive
+		op := byte(opAppend)
+		switch {
+		case last || roundFull:
+			op, s.committing = opCommit, true
+		case s.sent == 1:
+			op = opStart
+		}
+		s.batchOpen = true
+		expect := (s.own || s.sent == 1) && !s.withoutExpect
+		s.replyBuf = appendBatchReply(s.replyBuf[:0], s.inbox, s.session, s.round, s.flow, s.sent, op)
+		if !s.send(now, s.lastSeq+s.sent-1, expect) {
+			return
+		}
+	}
+	if s.phase == phaseOpen && s.batchOpen && !s.committing && s.next == s.end && !more {
+		s.endBatch(s.sent + 1)
+	}
+}
+
+// endBatch ends the open batch without a further message. seq is the place that
+// the next message would have had.
+func (s *sequencer) endBatch(seq uint64) {
+	if seq < 2 || s.ending {
+		return
+	}
+	s.committing, s.ending = true, true
+	s.replyBuf = appendBatchReply(s.replyBuf[:0], s.inbox, s.session, s.round, s.flow, seq, opEnd)
+	if err := s.wire.endBatch(s.lastSentSubject, s.replyBuf); err != nil {
+		s.disconnected()
+	}
+}
+
+func (s *sequencer) pumpPlain(now time.Time) {
+	window := s.window
+	if s.withoutExpect {
+		window = 1 // nothing overtakes where only one is on its way
+	}
+	for s.phase == phaseOpen && s.next < s.end && s.outstanding < window {
+		if s.at(s.next).stored {
+			s.next++
+			continue
+		}
+		s.sent++
+		s.outstanding++
+		s.replyBuf = appendPlainReply(s.replyBuf[:0], s.inbox, s.session, s.round, s.next)
+		if !s.send(now, s.lastSeq+s.sent-1, !s.withoutExpect) {
+			return
+		}
+	}
+}
+
+// send publishes the next message; false means that the connection is gone.
+func (s *sequencer) send(now time.Time, expected uint64, expect bool) bool {
+	e := s.at(s.next)
+	e.sentAt, e.answered = now, false
+	if s.inFlight() == 0 {
+		s.progressAt = now
+	}
+	s.next++
+	s.lastSentSubject = e.msg.Subject
+	if err := s.wire.publish(e.msg, s.replyBuf, expected, expect); err != nil {
+		s.disconnected()
+		return false
+	}
+	s.sentMessageBytes += int64(len(e.msg.body) + e.msg.headerSize)
+	return true
+}
+
+// disconnected tells that the connection broke: what is on its way is unknown.
+func (s *sequencer) disconnected() {
+	s.fail(cause{kind: causeDisconnected})
+	s.toSync()
+}
+
+// fail stops sending. The first cause of a round is kept.
+func (s *sequencer) fail(c cause) {
+	if s.phase == phaseOpen {
+		s.phase = phaseSettling
+		s.cause = c
+		s.settleUntil = time.Time{}
+	}
+}
+
+func (s *sequencer) toSync() {
+	s.phase = phaseSync
+	s.markOvertaken()
+	s.window = min(windowStart, s.limits.inFlightMax)
+	if s.cause.kind == causeDuplicates {
+		s.window = 1
+	}
+	s.cleanAcks = 0
+	s.batchOpen, s.committing = false, false
+	s.resyncs++
+}
+
+// markOvertaken notes which unsettled messages have a later one stored already.
+func (s *sequencer) markOvertaken() {
+	later := false
+	for n := s.next; n > s.head; n-- {
+		e := s.at(n - 1)
+		if e.stored {
+			later = true
+		} else if later {
+			e.overtook = true
+		}
+	}
+}
+
+// tick looks at the deadlines.
+func (s *sequencer) tick(now time.Time) {
+	switch s.phase {
+	case phaseOpen:
+		if s.next > s.head && now.Sub(s.progressAt) >= s.limits.ackTimeout {
+			s.fail(cause{kind: causeTimeout})
+			s.toSync() // the grace has been spent waiting
+		}
+	case phaseSettling:
+		if s.settleUntil.IsZero() {
+			s.settleUntil = now.Add(s.limits.settleGrace)
+		} else if !now.Before(s.settleUntil) {
+			s.toSync()
+		}
+	case phaseSync:
+	}
+}
+
+// deadline returns when tick has to be called at the latest; zero means never.
+func (s *sequencer) deadline(now time.Time) time.Time {
+	switch s.phase {
+	case phaseOpen:
+		if s.next > s.head {
+			return s.progressAt.Add(s.limits.ackTimeout)
+		}
+	case phaseSettling:
+		if s.settleUntil.IsZero() {
+			return now
+		}
+		return s.settleUntil
+	case phaseSync:
+	}
+	return time.Time{}
+}
+
+// handle takes an answer of the server.
+func (s *sequencer) handle(a answer, now time.Time) {
+	if a.kind == answerForeign || (a.kind == answerStored && a.stream != s.stream) {
+		s.foreignAnswers++
+		return
+	}
+	switch {
+	case a.round != s.round || a.seq == 0:
+		// Of a round that is over: its messages were or will be sent again.
+	case s.batched:
+		s.handleBatch(a, now)
+	default:
+		s.handlePlain(a, now)
+	}
+}
+
+func (s *sequencer) handleBatch(a answer, now time.Time) {
+	if s.phase == phaseSync { // too late to go on with the round, not to know what is stored
+		if (a.kind == answerFlow || a.kind == answerStored) && a.count <= s.sent {
+			s.settleBatch(a.count, a.streamSeq, a.duplicate, now)
+		}
+		return
+	}
+	switch a.kind {
+	case answerFlow:
+		if a.count <= s.sent {
+			s.settleBatch(a.count, 0, false, now)
+		}
+	case answerStored:
+		s.batchEnded(a, now)
+	case answerGap:
+		s.fail(cause{kind: causeGap})
+	case answerNobody:
+		s.fail(cause{kind: causeNobody})
+	case answerRefused:
+		s.refused(a)
+	case answerForeign:
+	}
+}
+
+// refused handles the refusal of the message with number a.seq of the batch.
+func (s *sequencer) refused(a answer) {
+	if a.seq > s.sent+1 {
+		return
+	}
+	c := cause{kind: causeRefused, code: a.code}
+	if n := s.roundFirst + a.seq - 1; n < s.next {
+		c.msg = s.at(n).msg
+	}
+	s.fail(c)
+	switch {
+	case a.seq == 1 || a.code == codeBatchUnknown:
+		s.toSync() // the server holds no such batch (any more): nothing else will come
+	case a.seq == s.sent:
+		// Nothing behind it will make the server end the batch: end it, so that what
+		// is stored of it is told.
+		s.ending = false
+		s.endBatch(a.seq)
+	}
+}
+
+// JetStream error codes that the order of events turns on.
+const (
+	codeWrongLastSeq = 10071
+	codeBatchUnknown = 10208
+)
+
+// batchEnded handles the server's last word on a batch.
+func (s *sequencer) batchEnded(a answer, now time.Time) {
+	if a.count > s.sent {
+		s.foreignAnswers++
+		return
+	}
+	s.settleBatch(a.count, a.streamSeq, a.duplicate, now)
+	if a.streamSeq > 0 && !a.duplicate {
+		s.lastSeq = a.streamSeq
+	}
+	if s.phase == phaseOpen && s.committing && a.count == s.sent {
+		s.window = min(2*s.window, s.limits.inFlightMax)
+		s.newRound()
+		return
+	}
+	s.fail(cause{kind: causeGap})
+	s.toSync()
+}
+
+// settleBatch settles the first count messages of the batch.
+func (s *sequencer) settleBatch(count, lastStreamSeq uint64, duplicate bool, now time.Time) {
+	upTo := s.roundFirst + count
+	for s.head < upTo {
+		e := s.at(s.head)
+		st := Settlement{Message: e.msg, SentAt: e.sentAt}
+		switch {
+		case duplicate && count == 1:
+			st.StreamSeq, st.Duplicate = lastStreamSeq, true
+			s.duplicates++
+		case lastStreamSeq > 0 && s.head == upTo-1:
+			st.StreamSeq = lastStreamSeq
+		case s.own && !s.withoutExpect:
+			st.StreamSeq = s.lastSeq + (s.head - s.roundFirst) + 1
+		}
+		s.settled = append(s.settled, st)
+		*e = entry{}
+		s.head++
+		s.progressAt = now
+	}
+}
+
+func (s *sequencer) handlePlain(a answer, now time.Time) {
+	if a.seq < s.head || a.seq >= s.next {
+		return
+	}
+	e := s.at(a.seq)
+	if e.answered {
+		return
+	}
+	e.answered = true
+	s.outstanding--
+	switch a.kind {
+	case answerStored:
+		s.storedPlain(e, a, now)
+	case answerRefused:
+		s.fail(cause{kind: causeRefused, code: a.code, msg: e.msg})
+	case answerNobody:
+		s.fail(cause{kind: causeNobody})
+	case answerFlow, answerGap, answerForeign:
+	}
+	if s.phase == phaseSettling && s.outstanding == 0 {
+		s.toSync()
+	}
+}
+
+func (s *sequencer) storedPlain(e *entry, a answer, now time.Time) {
+	e.stored = true
+	s.progressAt = now
+	st := Settlement{Message: e.msg, SentAt: e.sentAt, StreamSeq: a.streamSeq, Duplicate: a.duplicate}
+	if a.duplicate {
+		s.duplicates++
+		if !s.withoutExpect {
+			s.fail(cause{kind: causeDuplicates})
+		}
+	} else {
+		if e.overtook {
+			s.orderViolations++
+		}
+		if s.withoutExpect {
+			s.lastSeq = a.streamSeq
+		}
+	}
+	s.settled = append(s.settled, st)
+	for s.head < s.next && s.at(s.head).stored {
+		*s.at(s.head) = entry{}
+		s.head++
+	}
+	s.cleanAcks++
+	if s.phase == phaseOpen && s.cleanAcks >= s.window {
+		s.cleanAcks = 0
+		s.window = min(2*s.window, s.limits.inFlightMax)
+	}
+}
+
+// takeSettled returns what was settled since the last call, in the order of the
+// acknowledgements. The slice is valid until the next call of handle.
+func (s *sequencer) takeSettled() []Settlement {
+	out := s.settled
+	s.settled = s.settled[:0]
+	return out
+}
