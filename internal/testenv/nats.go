@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -34,6 +35,8 @@ func closeNATS(tb testing.TB, server *devstack.NATS) {
 		}
 	})
 }
+
+const placingTimeout = 2 * time.Second // per attempt
 
 // NATSGroup is a JetStream cluster inside the test process.
 type NATSGroup struct {
@@ -79,7 +82,8 @@ func (g *NATSGroup) waitPlacing(tb testing.TB) {
 	js := JetStream(tb, g.URL())
 	probe := jetstream.StreamConfig{Name: "PROBE", Subjects: []string{"probe"}, Replicas: len(g.Servers), Storage: jetstream.MemoryStorage}
 	Eventually(tb, 2*Deadline, func() error {
-		ctx, cancel := context.WithTimeout(tb.Context(), Deadline)
+		// without a leader a request is never answered
+		ctx, cancel := context.WithTimeout(tb.Context(), placingTimeout)
 		defer cancel()
 		if _, err := js.CreateOrUpdateStream(ctx, probe); err != nil {
 			return err
