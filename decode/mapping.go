@@ -128,7 +128,8 @@ func parsePair(input, s string) (key, column, rest string, err error) {
 		return "", "", "", &MappingError{Input: input, Key: key, Reason: "is not a name of letters, digits and underscores"}
 	}
 	rest = strings.TrimSpace(rest)
-	if strings.HasPrefix(rest, `"`) {
+	quoted := strings.HasPrefix(rest, `"`)
+	if quoted {
 		column, rest, err = parseQuotedColumn(input, key, rest)
 		if err != nil {
 			return "", "", "", err
@@ -141,7 +142,7 @@ func parsePair(input, s string) (key, column, rest string, err error) {
 			return "", "", "", &MappingError{Input: input, Key: key, Reason: "is followed by a comma and nothing else"}
 		}
 	}
-	if len(column) > identifierMax || strings.ContainsAny(column, "=\x00") && !strings.Contains(s, `"`) {
+	if len(column) > identifierMax || strings.Contains(column, "\x00") || !quoted && strings.Contains(column, "=") {
 		return "", "", "", &MappingError{Input: input, Key: key, Reason: "names a column that PostgreSQL cannot have; is a comma missing?"}
 	}
 	return key, column, rest, nil

@@ -23,12 +23,12 @@ func Commit(commitLSN, commitEndLSN pglogrepl.LSN, commitTime time.Time) []byte 
 	return appendTime(b, commitTime)
 }
 
-// Relation returns a Relation message with replica identity nothing and no key columns.
+// Relation returns the Relation message of a table without a key.
 func Relation(r decode.Relation) []byte {
 	b := binary.BigEndian.AppendUint32([]byte{'R'}, r.OID)
 	b = appendString(b, r.Schema)
 	b = appendString(b, r.Name)
-	b = append(b, 'n')
+	b = append(b, 'd') // replica identity: default
 	b = binary.BigEndian.AppendUint16(b, uint16(len(r.Columns)))
 	for _, c := range r.Columns {
 		b = appendString(append(b, 0), c.Name)
