@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 )
 
 // node is one JSON value that has kept the order of its keys and the text of its
@@ -42,7 +43,7 @@ func parseDocument(v any, redact func(string) string) (node, error) {
 	dec.UseNumber()
 	n, err := parseValue(dec, redact)
 	if err != nil {
-		return node{}, fmt.Errorf("read status: %w", err)
+		return node{}, err
 	}
 	if n.kind != kindObject {
 		return node{}, errors.New("read status: the document is not an object")
@@ -50,9 +51,18 @@ func parseDocument(v any, redact func(string) string) (node, error) {
 	return n, nil
 }
 
+// next reads one token; inside of a document its end is an error too.
+func next(dec *json.Decoder) (json.Token, error) {
+	tok, err := dec.Token()
+	if err != nil {
+		return nil, fmt.Errorf("read status: %w", err)
+	}
+	return tok, nil
+}
+
 // parseValue reads one value. Its depth is bounded by encoding/json.
 func parseValue(dec *json.Decoder, redact func(string) string) (node, error) {
-	tok, err := dec.Token()
+	tok, err := next(dec)
 	if err != nil {
 		return node{}, err
 	}
@@ -63,7 +73,7 @@ func parseValue(dec *json.Decoder, redact func(string) string) (node, error) {
 		}
 		return parseArray(dec, redact)
 	case bool:
-		return node{kind: kindBool, text: fmt.Sprint(t)}, nil
+		return node{kind: kindBool, text: strconv.FormatBool(t)}, nil
 	case json.Number:
 		return node{kind: kindNumber, text: t.String()}, nil
 	case string:
@@ -76,7 +86,7 @@ func parseValue(dec *json.Decoder, redact func(string) string) (node, error) {
 func parseObject(dec *json.Decoder, redact func(string) string) (node, error) {
 	n := node{kind: kindObject}
 	for dec.More() {
-		name, err := dec.Token()
+		name, err := next(dec)
 		if err != nil {
 			return node{}, err
 		}
@@ -86,7 +96,7 @@ func parseObject(dec *json.Decoder, redact func(string) string) (node, error) {
 		}
 		n.fields = append(n.fields, field{name: fmt.Sprint(name), value: value})
 	}
-	_, err := dec.Token() // the closing brace
+	_, err := next(dec) // the closing brace
 	return n, err
 }
 
@@ -99,7 +109,7 @@ func parseArray(dec *json.Decoder, redact func(string) string) (node, error) {
 		}
 		n.items = append(n.items, item)
 	}
-	_, err := dec.Token() // the closing bracket
+	_, err := next(dec) // the closing bracket
 	return n, err
 }
 

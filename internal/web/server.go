@@ -152,7 +152,9 @@ func (s *Server) Run(ctx context.Context) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = s.http.Close() // a client that hangs must not hold up the end
 	}
-	<-served
+	if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
+		err = errors.Join(err, ended)
+	}
 	if err != nil {
 		return fmt.Errorf("close HTTP on %s: %w", s.Addr(), err)
 	}
