@@ -10,6 +10,7 @@ import (
 	urfave "github.com/urfave/cli/v2"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/fault"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // command is one command, or a group of commands when it has some of its own.
@@ -105,8 +106,8 @@ func (v values) checkTogether() error {
 	if err != nil {
 		return err
 	}
-	if err := checkSubjectColumns(v.str("subject"), mapping); err != nil {
-		return v.wrong("subject", err)
+	if _, err := sink.ParseTemplate(v.str("subject"), mapping); err != nil {
+		return fault.NewUsage(v["subject"].from()+": "+err.Error(), "write a subject with mapped columns in braces, such as outbox.{aggregate_type}.{event_type}; --columns NAME=COLUMN maps one more")
 	}
 	if v.given("nats-cert") != v.given("nats-key") {
 		return fault.NewUsage("--nats-cert and --nats-key belong together: one of them is missing", "give both, or none")

@@ -70,6 +70,17 @@ func checkStream(text string) error {
 	return nil
 }
 
+// checkSubject looks at what no mapping can mend; the rest waits until the mapping is known.
+func checkSubject(text string) error {
+	if text == "" || len(text) > subjectMax {
+		return fmt.Errorf("is not a subject template (1 to %d bytes)", subjectMax)
+	}
+	if strings.HasPrefix(text, "$") || strings.HasPrefix(text, "_INBOX") {
+		return fmt.Errorf("is not a subject template: subjects that begin with $ or _INBOX belong to NATS")
+	}
+	return nil
+}
+
 func checkSource(text string) error {
 	if text == "" || len(text) > sourceMax || strings.ContainsFunc(text, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._:-", r))
