@@ -27,6 +27,7 @@ type SlotInfo struct {
 	TwoPhase           bool    `json:"two_phase"`
 	Active             bool    `json:"active"`
 	ActivePID          *int32  `json:"active_pid"`
+	CatalogXmin        *string `json:"catalog_xmin"`
 	RestartLSN         *string `json:"restart_lsn"`
 	ConfirmedFlushLSN  *string `json:"confirmed_flush_lsn"`
 	WALStatus          *string `json:"wal_status"`          // reserved, extended, unreserved, lost

@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -242,4 +243,28 @@ func subjectsMeet(a, b string) bool {
 		}
 	}
 	return len(as) == len(bs)
+}
+
+// batchedSince is the first nats-server version with fast batches.
+var batchedSince = [2]int{2, 14}
+
+// ServerVersion is the version of the nats-server that answers.
+func (c *Client) ServerVersion() string { return c.nc.ConnectedServerVersion() }
+
+// SupportsBatched reports whether the server knows fast batches. An unknown version counts as new.
+func (c *Client) SupportsBatched() bool {
+	var major, minor int
+	if _, err := fmt.Sscanf(c.ServerVersion(), "%d.%d", &major, &minor); err != nil {
+		return true
+	}
+	return major > batchedSince[0] || major == batchedSince[0] && minor >= batchedSince[1]
+}
+
+// JSON returns the configuration as the server takes it, for a person or another tool.
+func (s StreamSpec) JSON() ([]byte, error) {
+	text, err := json.MarshalIndent(s.config(), "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("write configuration of stream %q: %w", s.Name, err)
+	}
+	return text, nil
 }
