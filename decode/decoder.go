@@ -1,6 +1,8 @@
 package decode
 
 import (
+	"fmt"
+	"math"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -147,11 +149,18 @@ func (d *Decoder) IgnoredChanges() uint64 { return d.ignored }
 // passed over because they belong to no transaction.
 func (d *Decoder) NonTransactionalMessages() uint64 { return d.outOfBand }
 
+// messageMax bounds a message so that each place in it fits a span. PostgreSQL's own
+// bound is 1 GiB (MaxAllocSize).
+const messageMax = math.MaxInt32
+
 // Decode reads the payload of one XLogData message. It keeps no reference to wal. The
 // error is a *ProtocolError, a *RelationError, or what AcceptRelation returned.
 func (d *Decoder) Decode(wal []byte) (Change, error) {
 	if len(wal) == 0 {
 		return Change{}, &ProtocolError{Cause: CauseMalformed, Reason: "the message is empty"}
+	}
+	if len(wal) > messageMax {
+		return Change{}, &ProtocolError{Cause: CauseMalformed, Message: wal[0], Reason: fmt.Sprintf("the message has %d bytes", len(wal))}
 	}
 	c := cursor{msg: wal, off: 1}
 	switch wal[0] {

@@ -197,6 +197,16 @@ func TestMixedCaseNamesAreComparedExactly(t *testing.T) {
 	wantValues(t, events, decode.FieldAggregateType, "o")
 }
 
+func TestTableOfTheSameNameInAnotherSchemaIsSkipped(t *testing.T) {
+	decoy := standardRelation
+	decoy.Schema = "Public"
+	d := begun(t, decode.Config{Table: outbox})
+	mustDecode(t, d, decodetest.Relation(decoy))
+	if c := mustDecode(t, d, standardRow()); c.Kind != decode.ChangeNone || d.Skipped() != 1 {
+		t.Errorf("row of %s: %s, skipped %d", decoy.Table(), c.Kind, d.Skipped())
+	}
+}
+
 func TestChangesThatAreNoInsertsAreIgnoredAndCounted(t *testing.T) {
 	d := decode.New(named(t, "kinds").config)
 	for _, m := range named(t, "kinds").messages(t) {

@@ -120,6 +120,9 @@ func TestDefaultAndDebeziumMappings(t *testing.T) {
 	if m := mapping("debezium,event_type=kind,order=created_at"); m.Column(decode.FieldEventType) != "kind" || m.Order() != "created_at" {
 		t.Errorf("debezium with changes: %s", m)
 	}
+	if m := mapping("event_id=id,order=id"); m.Order() != "id" {
+		t.Errorf("the order column that was asked for is not there: %s", m)
+	}
 	if m := mapping("event_id=id"); m.Order() != "" {
 		t.Errorf("an event id became the order column: %s", m)
 	}

@@ -75,6 +75,8 @@ func TestCorruptByteNeverPanicsNorInflates(t *testing.T) {
 func TestMessagesOutOfTurnAreErrors(t *testing.T) {
 	at := time.Unix(1e9, 0)
 	begin, relation := decodetest.Begin(100, at, 7), decodetest.Relation(standardRelation)
+	key := standardRow()
+	key[5] = 'K'
 	for name, tc := range map[string]struct {
 		messages [][]byte
 		want     string
@@ -87,7 +89,11 @@ func TestMessagesOutOfTurnAreErrors(t *testing.T) {
 		"commit of another transaction": {[][]byte{begin, decodetest.Commit(101, 110, at)}, "0/65"},
 		"commit that ends before":       {[][]byte{begin, decodetest.Commit(100, 99, at)}, "ends at"},
 		"row of an unknown relation":    {[][]byte{begin, standardRow()}, "16400"},
+		"insert of a key":               {[][]byte{begin, relation, key}, "no new row"},
 		"row with a column missing":     {[][]byte{begin, relation, decodetest.Insert(16400, nil)}, "columns"},
+		"update without a new row":      {[][]byte{begin, relation, append([]byte{'U'}, key[1:]...)[:len(key)]}, "wanted"},
+		"update of another form":        {[][]byte{begin, relation, append([]byte("U\x00\x00\x40\x10X"), key[6:]...)}, "no row"},
+		"origin outside a transaction":  {[][]byte{append([]byte("O"), make([]byte, 9)...)}, "outside a transaction"},
 		"unknown kind":                  {[][]byte{{'?'}}, "unknown"},
 	} {
 		d := decode.New(decode.Config{Table: outbox})

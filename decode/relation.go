@@ -84,11 +84,7 @@ func (d *Decoder) typ(c *cursor) error {
 	if err := c.end(); err != nil {
 		return err
 	}
-	if k := kindOfName(schema, name); k != KindOther {
-		d.types[oid] = k
-	} else {
-		delete(d.types, oid)
-	}
+	d.types[oid] = kindOfName(schema, name)
 	return nil
 }
 

@@ -1,7 +1,5 @@
 package decode
 
-import "math"
-
 // insert reads an Insert message: relation OID, 'N', and the row.
 func (d *Decoder) insert(c *cursor) (Change, error) {
 	oid := c.uint32()
@@ -65,12 +63,8 @@ func (d *Decoder) tuple(c *cursor, r *relation) (unchanged int) {
 		case 'n':
 		case 't':
 			length := c.uint32()
-			if length > math.MaxInt32 {
-				c.short(int(length))
-				break
-			}
 			s = span{off: int32(c.off), len: int32(length)}
-			c.take(int(length))
+			c.take(int(length)) // fails unless both fit: see messageMax
 		case 'u':
 			if unchanged == absent {
 				unchanged = i
