@@ -47,7 +47,8 @@ var sessionParameters = map[string]string{
 // Conn is a connection in replication mode that does not stream yet. It belongs
 // to one goroutine.
 type Conn struct {
-	pg *pgconn.PgConn
+	pg     *pgconn.PgConn
+	buffer *bufio.Reader
 }
 
 // Connect opens a replication connection (a walsender bound to a database). It
@@ -62,8 +63,10 @@ func Connect(ctx context.Context, databaseURL, applicationName string) (*Conn, e
 		cfg.RuntimeParams[name] = value
 	}
 	cfg.RuntimeParams["application_name"] = applicationName
+	var buffer *bufio.Reader // of the attempt that succeeded, since attempts are made one after the other
 	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
-		return pgproto3.NewFrontend(bufio.NewReaderSize(r, readBufferSize), w)
+		buffer = bufio.NewReaderSize(r, readBufferSize)
+		return pgproto3.NewFrontend(buffer, w)
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -71,7 +74,7 @@ func Connect(ctx context.Context, databaseURL, applicationName string) (*Conn, e
 	if err != nil {
 		return nil, fmt.Errorf("open replication connection: %w", maskConnectError(err))
 	}
-	return &Conn{pg: pg}, nil
+	return &Conn{pg: pg, buffer: buffer}, nil
 }
 
 // parseConfig reads a URL or keyword string; what it returns as an error never
@@ -217,7 +220,7 @@ func (c *Conn) Start(ctx context.Context, opts StartOptions) (*Stream, error) {
 	if err != nil {
 		return nil, fmt.Errorf("take over replication connection: %w", err)
 	}
-	return newStream(hijacked.Conn, hijacked.Frontend, pid), nil
+	return newStream(hijacked.Conn, hijacked.Frontend, c.buffer, pid), nil
 }
 
 // quotePublication writes a name as an item of the identifier list inside the

@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -52,14 +53,19 @@ const pgEpochOffset = 946684800000000
 type Stream struct {
 	conn         net.Conn
 	frontend     *pgproto3.Frontend
+	buffer       *bufio.Reader
 	pid          uint32
 	readDeadline time.Time
 	status       [statusMessageSize]byte
 }
 
-func newStream(conn net.Conn, frontend *pgproto3.Frontend, pid uint32) *Stream {
-	return &Stream{conn: conn, frontend: frontend, pid: pid}
+func newStream(conn net.Conn, frontend *pgproto3.Frontend, buffer *bufio.Reader, pid uint32) *Stream {
+	return &Stream{conn: conn, frontend: frontend, buffer: buffer, pid: pid}
 }
+
+// Buffered tells whether bytes of further messages are here already, so that the
+// next Receive is likely not to block.
+func (s *Stream) Buffered() bool { return s.frontend.ReadBufferLen() > 0 || s.buffer.Buffered() > 0 }
 
 // PID is the process id of the walsender on the server.
 func (s *Stream) PID() uint32 { return s.pid }

@@ -37,6 +37,9 @@ const messageOverhead = 480
 // Size returns the bytes that the message holds in memory.
 func (m *Message) Size() int { return messageOverhead + 2*m.headerSize + len(m.body) }
 
+// EventSize returns what the event that the message was made from said of its size.
+func (m *Message) EventSize() int { return m.eventSize }
+
 // Header returns the value of a header that the message carries of itself, and
 // whether it has it. The publisher's own headers (expected sequence and stream)
 // are not among them.

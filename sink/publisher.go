@@ -41,7 +41,7 @@ const (
 )
 
 // Publisher publishes messages in the order in which they are added, and waits
-// for a broker that is away for as long as it takes. All methods but Wake are to
+// for a broker that is away for as long as it takes. All methods but Wake and Abort are to
 // be called from one goroutine; Step may block for as long as a connection
 // attempt or a request to the JetStream API takes (a few seconds).
 type Publisher struct {
@@ -51,6 +51,7 @@ type Publisher struct {
 	wake    chan struct{}
 
 	client   *Client
+	abort    atomic.Pointer[Client]
 	sub      *nats.Subscription
 	epoch    atomic.Uint64 // disconnects of the present connection
 	seenEpo  uint64
@@ -163,6 +164,35 @@ func (p *Publisher) fits(m *Message) *Poison {
 	return poison
 }
 
+// SetSource says whose messages are ours, as soon as that is known. Nothing may be
+// in flight.
+func (p *Publisher) SetSource(source string) {
+	if p.cfg.Source == source {
+		return
+	}
+	p.cfg.Source = source
+	p.Discard()
+}
+
+// Discard forgets all messages that are not settled: the server that they came
+// from will send them again. Answers that are still on their way are ignored.
+func (p *Publisher) Discard() {
+	p.seq.discard()
+	p.judged = true
+	p.retryAt = time.Time{}
+}
+
+// StopSending lets what is in flight settle and forgets what waits behind it. It
+// returns how many messages are in flight.
+func (p *Publisher) StopSending() int {
+	p.seq.forgetUnsent()
+	return p.seq.inFlight()
+}
+
+// Lost tells whether the fate of messages in flight can no longer be learnt from
+// answers: the connection broke, or sending failed.
+func (p *Publisher) Lost() bool { return p.seq.phase == phaseSync && p.seq.inFlight() > 0 }
+
 // Step handles answers, (re)connects, reads the stream's tail and publishes, as
 // far as each is due. more says that further messages will be added at once. An
 // error ends the publisher: a *Poison names the message that the server refused
@@ -226,6 +256,7 @@ type Stats struct {
 	OldestSentAt    time.Time // zero when nothing is in flight
 	OrderViolations uint64    // messages stored after a later one (plain publishes only)
 	Duplicates      uint64    // the server said that it had a message already
+	Resent          uint64    // messages sent again after a failure
 	Resyncs         uint64    // how often the place in the stream had to be found again
 	ForeignAnswers  uint64    // replies that did not come from the stream
 	Reconnects      uint64
@@ -237,7 +268,7 @@ type Stats struct {
 func (p *Publisher) Stats() Stats {
 	return Stats{
 		InFlight: p.seq.inFlight(), OldestSentAt: p.seq.oldestSentAt(), OrderViolations: p.seq.orderViolations,
-		Duplicates: p.seq.duplicates, Resyncs: p.seq.resyncs, ForeignAnswers: p.seq.foreignAnswers,
+		Duplicates: p.seq.duplicates, Resent: p.seq.resent, Resyncs: p.seq.resyncs, ForeignAnswers: p.seq.foreignAnswers,
 		Reconnects: p.reconnect, Batched: p.seq.batched, OwnStream: p.seq.own,
 	}
 }
@@ -247,6 +278,13 @@ func (p *Publisher) Close() {
 	if p.client != nil {
 		p.client.Close()
 		p.client = nil
+	}
+}
+
+// Abort drops the connection from another goroutine, so that a blocked Step returns.
+func (p *Publisher) Abort() {
+	if c := p.abort.Load(); c != nil {
+		c.Close()
 	}
 }
 
@@ -434,6 +472,7 @@ func (p *Publisher) connect(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	p.client, p.sub = c, sub
+	p.abort.Store(c)
 	p.seenEpo = p.epoch.Load()
 	return nil
 }

@@ -133,6 +133,7 @@ type sequencer struct {
 	orderViolations  uint64
 	duplicates       uint64
 	resyncs          uint64
+	resent           uint64
 	foreignAnswers   uint64
 	replyBuf         []byte
 	lastSentSubject  string
@@ -288,6 +289,9 @@ func (s *sequencer) pumpPlain(now time.Time) {
 // send publishes the next message; false means that the connection is gone.
 func (s *sequencer) send(now time.Time, expected uint64, expect bool) bool {
 	e := s.at(s.next)
+	if !e.sentAt.IsZero() {
+		s.resent++
+	}
 	e.sentAt, e.answered = now, false
 	if s.inFlight() == 0 {
 		s.progressAt = now
@@ -536,6 +540,27 @@ func (s *sequencer) storedPlain(e *entry, a answer, now time.Time) {
 		s.cleanAcks = 0
 		s.window = min(2*s.window, s.limits.inFlightMax)
 	}
+}
+
+// discard forgets all messages; what was sent may or may not be stored.
+func (s *sequencer) discard() {
+	for n := s.head; n < s.end; n++ {
+		*s.at(n) = entry{}
+	}
+	s.head, s.next = s.end, s.end
+	s.phase, s.cause = phaseSync, cause{}
+	s.settled = s.settled[:0]
+	s.round++
+	s.roundFirst, s.sent, s.outstanding = s.head, 0, 0
+	s.batchOpen, s.committing = false, false
+}
+
+// forgetUnsent drops what was added and not sent.
+func (s *sequencer) forgetUnsent() {
+	for n := s.next; n < s.end; n++ {
+		*s.at(n) = entry{}
+	}
+	s.end = s.next
 }
 
 // takeSettled returns what was settled since the last call, in the order of the

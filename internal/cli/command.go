@@ -34,6 +34,7 @@ type invocation struct {
 	// stderr takes progress and notes for a person; secrets are masked in it.
 	stderr io.Writer
 	log    *slog.Logger
+	redact func(string) string // takes secrets out of text
 	// terminal says that a person watches stderr.
 	terminal bool
 	// command is the command as a person would type it, such as "slot drop".
@@ -94,7 +95,7 @@ func (a *app) invoke(c *urfave.Context, cmd command, settings []setting, path st
 	}
 	in := &invocation{
 		values: vals, command: path,
-		stdout: a.stdout, stderr: a.stderr, terminal: isTerminal(a.rawStderr),
+		stdout: a.stdout, stderr: a.stderr, redact: a.secrets.String, terminal: isTerminal(a.rawStderr),
 	}
 	in.log = newLogger(a.stderr, vals.logFormat(in.terminal), vals.str("log-level"))
 	return cmd.run(c.Context, in)

@@ -4,11 +4,12 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/decode"
+	"github.com/outbox-cdc/outbox-cdc/internal/fault"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// Config is all that a forwarder needs to know. It is checked by Validate before
-// the first connection; the zero value is not usable.
+// Config is all that a forwarder needs to know. The command line checks the values
+// before the first connection; the zero value is not usable.
 type Config struct {
 	// DatabaseURL is a libpq URL or keyword string; empty takes the PG* variables.
 	DatabaseURL string
@@ -35,4 +36,16 @@ type Config struct {
 	StatusInterval   time.Duration // how often PostgreSQL is told the position
 	TakeoverAfter    time.Duration // 0 waits for the server
 	ShutdownTimeout  time.Duration // grace for draining
+
+	template sink.Template
+}
+
+// withTemplate reads the subject template. The error is one for the user.
+func (c Config) withTemplate() (Config, error) {
+	t, err := sink.ParseTemplate(c.Subject, c.Columns)
+	if err != nil {
+		return c, fault.NewUsage("--subject: "+err.Error(), "use mapped columns in braces, such as outbox.{aggregate_type}.{event_type}")
+	}
+	c.template = t
+	return c, nil
 }

@@ -1,0 +1,80 @@
+package forwarder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/outbox-cdc/outbox-cdc/decode"
+	"github.com/outbox-cdc/outbox-cdc/internal/fault"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// SQLSTATEs that the reader turns on.
+const (
+	sqlStateObjectInUse       = "55006"
+	sqlStateNotInPrerequisite = "55000"
+	sqlStateAdminShutdown     = "57P01"
+	sqlStateCannotConnectNow  = "57P03"
+)
+
+// rightsClasses are failures that stop a start, and that a running forwarder waits
+// out, since rights and passwords are changed under running programs.
+var rightsClasses = map[string]bool{"28000": true, "28P01": true, "42501": true}
+
+// hinted is an error that knows the next step for a person.
+type hinted interface {
+	error
+	Hint() string
+}
+
+// classify turns what ended the reader's session into a fault. everStreamed says
+// that the same configuration has worked before in this process.
+func classify(err error, everStreamed bool) *fault.Error {
+	var already *fault.Error
+	if errors.As(err, &already) {
+		return already
+	}
+	var notice *replication.NoticeError
+	if errors.As(err, &notice) {
+		return fault.NewOperator("publication-missing", "the server skips the publication: "+notice.Error(),
+			"create the publication again; rows inserted in between are not in the slot: outbox-cdc setup --dry-run prints the statement", nil)
+	}
+	var relation *decode.RelationError
+	var protocol *decode.ProtocolError
+	var withHint hinted
+	if errors.As(err, &relation) || errors.As(err, &protocol) {
+		hint := ""
+		if errors.As(err, &withHint) {
+			hint = withHint.Hint()
+		}
+		return fault.NewOperator("decode", err.Error(), hint, nil)
+	}
+	state := replication.SQLState(err)
+	if state == "" {
+		return fault.NewTransient("", "", err)
+	}
+	row := fault.PostgresRow(state)
+	if row.Class == fault.Operator && (!everStreamed || !rightsClasses[state]) {
+		return fault.NewOperator("postgres", row.Title, row.Hint, err)
+	}
+	return fault.NewTransient("", row.Hint, err)
+}
+
+// poisonFault is what a poison event ends the forwarder with.
+func poisonFault(p *sink.Poison, slot string) error {
+	return &fault.Error{
+		Class: fault.Poison, Code: p.Code, What: p.Error(),
+		Hint: fmt.Sprintf("mend what the reason names (the stream's limits, --subject or --columns) and start again; "+
+			"slot %s still stands before this event, and outbox-cdc slot advance skips it for good", slot),
+	}
+}
+
+func isPoison(err error) (*sink.Poison, bool) {
+	var p *sink.Poison
+	ok := errors.As(err, &p)
+	return p, ok
+}
+
+func stopping(ctx context.Context) bool { return ctx.Err() != nil }

@@ -1,0 +1,298 @@
+package forwarder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// publisher owns the batch, the window and the tracker.
+type publisher struct {
+	cfg     Config
+	log     *slog.Logger
+	machine *machine
+	queue   *queue
+	shared  *shared
+	metrics *metrics.Metrics
+	figures *figures
+
+	sink       *sink.Publisher
+	encoder    *sink.Encoder
+	tracker    *checkpoint.Tracker
+	generation uint64
+	items      []item // taken from the queue; those before next are done
+	next       int
+	held       *sink.Message // encoded, waiting for room
+	halt       error         // a poison event: what was handed over before it is still settled
+	ignored    map[string]bool
+	last       sink.Stats
+	awaySince  time.Time
+	debug      bool
+}
+
+// figures are running numbers for health and status.
+type figures struct {
+	published    atomic.Uint64
+	duplicates   atomic.Uint64
+	inFlight     atomic.Int64
+	oldestSentAt atomic.Int64 // unix nanoseconds; 0 when nothing is in flight
+	settledAt    atomic.Int64
+	lastEvent    atomic.Pointer[lastEvent]
+	batched      atomic.Bool
+	ownStream    atomic.Bool
+	resyncs      atomic.Uint64
+	violations   atomic.Uint64
+	foreign      atomic.Uint64
+}
+
+type lastEvent struct {
+	EventID  string `json:"event_id"`
+	Subject  string `json:"subject"`
+	Sequence uint64 `json:"sequence"`
+	Position string `json:"position"`
+}
+
+const publishIdle = time.Second // how long the loop sleeps when nothing is due
+
+// run publishes until ctx is done, then settles what is in flight for as long as
+// drain allows. It returns what only a person can mend, else nil.
+func (p *publisher) run(ctx, drain context.Context) error {
+	defer p.sink.Close()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		now := time.Now()
+		p.shared.publishTurned.Store(now.UnixNano())
+		more := false
+		if stopping(ctx) {
+			if p.sink.StopSending() == 0 || p.sink.Lost() || stopping(drain) {
+				return p.halt
+			}
+		} else if p.shared.holding.Load() && p.halt == nil {
+			if err := p.feed(ctx, now); err != nil {
+				return err
+			}
+			more = (p.next < len(p.items) && p.items[p.next].kind == itemEvent || p.held != nil) && p.rateLeft(now)
+		}
+		if err := p.step(ctx, drain, now, more); err != nil {
+			return err
+		}
+		if p.halt != nil && p.sink.StopSending() == 0 {
+			return p.halt
+		}
+		if p.hasWork(now) {
+			continue
+		}
+		p.sleep(ctx, drain, timer, now)
+	}
+}
+
+// hasWork tells whether feed could take more at once.
+func (p *publisher) hasWork(now time.Time) bool {
+	return p.halt == nil && p.next < len(p.items) && p.shared.holding.Load() && p.sink.Room(now)
+}
+
+func (p *publisher) rateLeft(now time.Time) bool { return p.cfg.RateMax <= 0 || p.sink.Room(now) }
+
+func (p *publisher) sleep(ctx, drain context.Context, timer *time.Timer, now time.Time) {
+	d := publishIdle
+	if at := p.sink.Deadline(now); !at.IsZero() {
+		d = min(d, at.Sub(now))
+	}
+	if d <= 0 {
+		return
+	}
+	timer.Reset(d)
+	ready, done := p.queue.ready, ctx.Done()
+	if p.next < len(p.items) || p.held != nil {
+		ready = nil // there is work already; what it waits for is room
+	}
+	if stopping(ctx) {
+		ready, done = nil, drain.Done()
+	}
+	select {
+	case <-ready:
+	case <-p.sink.Wake():
+	case <-timer.C:
+	case <-done:
+	}
+}
+
+// feed moves items from the queue to the sink as long as it has room.
+func (p *publisher) feed(ctx context.Context, now time.Time) error {
+	for {
+		if p.next == len(p.items) {
+			clear(p.items)
+			p.items, p.next = p.queue.take(p.items[:0]), 0
+			if len(p.items) == 0 {
+				return nil
+			}
+		}
+		for p.next < len(p.items) {
+			it := &p.items[p.next]
+			if it.kind == itemEvent && !p.sink.Room(now) {
+				return nil
+			}
+			if err := p.item(ctx, it, now); err != nil {
+				poison, ok := isPoison(err)
+				if !ok {
+					return err
+				}
+				p.halt = poisonFault(poison, p.cfg.Slot)
+				return nil
+			}
+			p.next++
+		}
+	}
+}
+
+func (p *publisher) item(ctx context.Context, it *item, now time.Time) error {
+	switch it.kind {
+	case itemSession:
+		p.begin(it.session)
+	case itemBegin:
+		p.tracker.Begin()
+	case itemEvent:
+		m, err := p.encoder.Encode(it.event)
+		if err != nil {
+			return fmt.Errorf("encode event: %w", err)
+		}
+		m.Number = p.tracker.Event()
+		if err := p.sink.Add(ctx, m, now); err != nil {
+			return fmt.Errorf("publish event: %w", err)
+		}
+		it.event = nil
+	case itemCommit:
+		p.tracker.Commit(it.lsn)
+		p.publishLSN()
+	case itemKeepalive:
+		p.tracker.Keepalive(it.lsn)
+		p.publishLSN()
+	}
+	return nil
+}
+
+// begin makes everything anew for a slot that is read from the beginning.
+func (p *publisher) begin(s *session) {
+	source := s.systemID + "/" + p.cfg.Source
+	p.generation = s.generation
+	p.tracker = checkpoint.New(s.confirmedLSN)
+	p.sink.Discard()
+	p.sink.SetSource(source)
+	p.encoder = sink.NewEncoder(sink.EncoderConfig{
+		Template: p.cfg.template, Format: p.cfg.Format, Headers: p.cfg.Headers,
+		Source: source, SourceName: p.cfg.Source, ContentType: p.cfg.ContentType,
+		HeaderIgnored: p.headerIgnored,
+	})
+	p.publishLSN()
+}
+
+// ignoredMax bounds how many header names are remembered as warned of.
+const ignoredMax = 100
+
+func (p *publisher) headerIgnored(name string) {
+	if p.ignored[name] || len(p.ignored) >= ignoredMax {
+		return
+	}
+	p.ignored[name] = true
+	p.log.Warn("a row sets a header that is not its to set; the message goes out without it", "header", name)
+}
+
+func (p *publisher) publishLSN() { p.shared.confirmableLSN.Store(uint64(p.tracker.ConfirmableLSN())) }
+
+// step lets the sink work and takes what was settled.
+func (p *publisher) step(ctx, drain context.Context, now time.Time, more bool) error {
+	stepCtx := ctx
+	if stopping(ctx) {
+		stepCtx = drain
+	}
+	if err := p.sink.Step(stepCtx, now, more); err != nil {
+		var poison *sink.Poison
+		if errors.As(err, &poison) {
+			return poisonFault(poison, p.cfg.Slot)
+		}
+		return err //nolint:wrapcheck // it is the user's sentence already
+	}
+	settled := p.sink.Settled()
+	if len(settled) > 0 {
+		p.settle(settled)
+	}
+	p.report(now)
+	return nil
+}
+
+// settle accounts for what the stream has stored.
+func (p *publisher) settle(settled []sink.Settlement) {
+	now := time.Now()
+	var bytes int64
+	duplicates := 0
+	for i := range settled {
+		st := &settled[i]
+		p.tracker.Settle(st.Message.Number)
+		bytes += int64(st.Message.EventSize())
+		if st.Duplicate {
+			duplicates++
+		} else {
+			p.metrics.ObserveCommitToAck(now.Sub(st.Message.CommitTime).Seconds())
+			p.metrics.ObservePublish(now.Sub(st.SentAt).Seconds())
+		}
+		if p.debug {
+			p.log.Debug("published", "event_id", st.Message.EventID, "aggregate_id", st.Message.AggregateID,
+				"trace_id", st.Message.TraceID, "subject", st.Message.Subject, "position", st.Message.Position.String(),
+				"sequence", st.StreamSeq, "duplicate", st.Duplicate)
+		}
+	}
+	p.publishLSN()
+	p.queue.release(p.generation, len(settled), bytes)
+	p.metrics.AddPublished(len(settled) - duplicates)
+	p.metrics.AddSkipped(metrics.SkippedDuplicate, duplicates)
+	p.figures.published.Add(uint64(len(settled) - duplicates)) //nolint:gosec // a count
+	p.figures.duplicates.Add(uint64(duplicates))               //nolint:gosec // a count
+	p.figures.settledAt.Store(now.UnixNano())
+	last := settled[len(settled)-1]
+	p.figures.lastEvent.Store(&lastEvent{
+		EventID: last.Message.EventID, Subject: last.Message.Subject,
+		Sequence: last.StreamSeq, Position: last.Message.Position.String(),
+	})
+}
+
+// report passes figures and the sink's condition on.
+func (p *publisher) report(now time.Time) {
+	st := p.sink.Stats()
+	events, bytes := p.queue.load()
+	p.metrics.SetInFlight(st.InFlight, bytes)
+	p.metrics.SetOldestUnacked(st.OldestSentAt)
+	p.metrics.AddOrderViolations(int(st.OrderViolations - p.last.OrderViolations)) //nolint:gosec // a small difference
+	p.metrics.AddRetries(int(st.Resent - p.last.Resent))                           //nolint:gosec // a small difference
+	for range st.Reconnects - p.last.Reconnects {
+		p.metrics.AddReconnect(metrics.SideNATS)
+	}
+	if st.OrderViolations > p.last.OrderViolations {
+		p.log.Warn("events were stored behind later ones: the stream does not take fast batches and somebody else writes into it",
+			"events", st.OrderViolations-p.last.OrderViolations, "hint", "nats stream edit "+p.cfg.Stream+" --allow-batch, on nats-server 2.14 or newer")
+	}
+	p.last = st
+	p.figures.inFlight.Store(int64(st.InFlight))
+	oldest := int64(0)
+	if !st.OldestSentAt.IsZero() {
+		oldest = st.OldestSentAt.UnixNano()
+	}
+	p.figures.oldestSentAt.Store(oldest)
+	p.figures.batched.Store(st.Batched)
+	p.figures.ownStream.Store(st.OwnStream)
+	p.figures.resyncs.Store(st.Resyncs)
+	p.figures.violations.Store(st.OrderViolations)
+	p.figures.foreign.Store(st.ForeignAnswers)
+	reason := ""
+	if c := p.sink.Condition(); c != nil {
+		reason = "NATS: " + c.Error()
+	}
+	p.machine.setSink(reason, now, "events_waiting", events)
+}

@@ -1,0 +1,532 @@
+package forwarder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/decode"
+	"github.com/outbox-cdc/outbox-cdc/internal/fault"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+const (
+	readerBackoffStart = 100 * time.Millisecond
+	readerBackoffMax   = 30 * time.Second
+	// tick bounds how long a blocking receive hides that the forwarder is to stop.
+	tick = 100 * time.Millisecond
+	// localMax is how many items are gathered before they are handed over although
+	// more bytes are here already.
+	localMax = 64
+	// clockEvery is after how many frames without a pause the clock is read.
+	clockEvery = 32
+	// silenceMin is the least time without a word from the server after which it is
+	// looked at from the other connection.
+	silenceMin = 6 * time.Second
+	// connectTimeout bounds what comes between the connection and the stream.
+	connectTimeout = 20 * time.Second
+	// askedOften and shutdownGrace: a server that shuts down asks again and again
+	// for a position that covers all it has sent.
+	askedOften    = 3
+	shutdownGrace = 2 * time.Second
+	replyPause    = 10 * time.Millisecond
+)
+
+// shared is what the goroutines tell each other without waiting.
+type shared struct {
+	confirmableLSN atomic.Uint64 // by the publisher: may be confirmed
+	confirmedLSN   atomic.Uint64 // by the reader: PostgreSQL was told
+	holding        atomic.Bool   // by the reader: the slot is ours
+	walsenderPID   atomic.Uint32 // by the reader; 0 without a stream
+	serverStopping atomic.Bool   // by the watcher: the server shuts down
+	busyAt         atomic.Int64  // by the watcher: when the walsender was seen at work, unix nanoseconds
+	lastFrameAt    atomic.Int64  // by the reader
+	readerTurnedAt atomic.Int64
+	publishTurned  atomic.Int64
+	skippedRows    atomic.Uint64 // rows of relations that are not the outbox
+}
+
+// reader owns the replication connection, the status timer and the decoder.
+type reader struct {
+	cfg     Config
+	log     *slog.Logger
+	machine *machine
+	queue   *queue
+	shared  *shared
+	catalog *catalog
+	onRetry func()
+
+	publisherDone <-chan struct{}
+
+	session      *session
+	everStreamed bool
+	// After a lost connection to the same server and timeline the stream goes on
+	// from resumeLSN, the end of the last complete transaction that was handed over,
+	// and leaves out the events of an open one that were handed over already.
+	resumeLSN   pglogrepl.LSN
+	handed      decode.Position
+	handedAny   bool
+	openHanded  bool // a begin was handed over and its commit was not
+	open        bool // the same of what is gathered
+	missingAt   time.Time
+	gotFrame    bool
+	pending     []item
+	beginHeld   bool // begin is handed over with the first event only
+	statusAt    time.Time
+	ceilingLSN  pglogrepl.LSN // no more than this server has sent is ever confirmed
+	asked       int
+	askedSince  time.Time
+	stopSeenAt  time.Time
+	replyOwed   bool
+	decoder     *decode.Decoder
+	stream      *replication.Stream
+	framesToRun int
+}
+
+// run reads until ctx is done; then it waits for the publisher to drain, tells the
+// final position and returns nil. Any other return is what only a person can mend.
+func (r *reader) run(ctx context.Context) error {
+	bo := &backoff.ExponentialBackOff{
+		InitialInterval: readerBackoffStart, MaxInterval: readerBackoffMax, Multiplier: 2, RandomizationFactor: 0.3,
+	}
+	bo.Reset()
+	for {
+		r.shared.readerTurnedAt.Store(time.Now().UnixNano())
+		began := time.Now()
+		err := r.once(ctx)
+		r.shared.holding.Store(false)
+		r.shared.walsenderPID.Store(0)
+		if stopping(ctx) {
+			return nil
+		}
+		f := r.secondLook(classify(err, r.everStreamed))
+		if f.Class != fault.Transient {
+			return f
+		}
+		if time.Since(began) > readerBackoffMax {
+			bo.Reset()
+		}
+		r.onRetry()
+		r.machine.setPostgres(StateBackingOff, "PostgreSQL: "+f.Error(), time.Now())
+		if !pause(ctx, bo.NextBackOff()) {
+			return nil
+		}
+	}
+}
+
+// slotMissingFor is how long a slot that was streamed before may be missing: right
+// after a promotion the new primary may still be making it usable.
+const slotMissingFor = 30 * time.Second
+
+// secondLook lets a missing slot be looked for once more where it was there before.
+func (r *reader) secondLook(f *fault.Error) *fault.Error {
+	if f.Code != "slot-missing" || !r.everStreamed {
+		r.missingAt = time.Time{}
+		return f
+	}
+	now := time.Now()
+	if r.missingAt.IsZero() {
+		r.missingAt = now
+	}
+	if now.Sub(r.missingAt) >= slotMissingFor {
+		return f
+	}
+	return fault.NewTransient(f.What, f.Hint, f.Err)
+}
+
+// pause waits; false means that ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// once connects, streams, and returns what ended it.
+func (r *reader) once(ctx context.Context) error {
+	r.shared.serverStopping.Store(false)
+	conn, err := replication.Connect(ctx, r.cfg.DatabaseURL, r.cfg.applicationName())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	stream, err := r.acquire(ctx, conn)
+	if err != nil {
+		return err
+	}
+	r.stream = stream
+	defer func() {
+		stream.Close()
+		r.stream = nil
+	}()
+	r.shared.walsenderPID.Store(stream.PID())
+	r.shared.lastFrameAt.Store(time.Now().UnixNano())
+	r.shared.holding.Store(true)
+	r.everStreamed = true
+	r.machine.setPostgres(StateStreaming, "", time.Now(), "slot", r.cfg.Slot, "from", r.startLSN().String(),
+		"timeline", r.session.timelines.Current, "server", conn.ServerVersion())
+	return r.streamLoop(ctx)
+}
+
+// acquire checks what is to be streamed and starts to stream, waiting as a standby
+// while somebody else holds the slot.
+func (r *reader) acquire(ctx context.Context, conn *replication.Conn) (*replication.Stream, error) {
+	setup, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	sys, err := conn.IdentifySystem(setup)
+	if err != nil {
+		return nil, err
+	}
+	history, err := conn.TimelineHistory(setup, sys.Timeline)
+	if err != nil {
+		return nil, err
+	}
+	timelines, err := decode.ParseTimelineHistory(history, sys.Timeline)
+	if err != nil {
+		return nil, fmt.Errorf("read history of timeline %d: %w", sys.Timeline, err)
+	}
+	if err := r.catalog.preflight(setup); err != nil {
+		return nil, err
+	}
+	lead := &standby{reader: r, conn: conn}
+	for {
+		stream, err := r.tryStart(ctx, conn, sys, timelines)
+		if err == nil || replication.SQLState(err) != sqlStateObjectInUse {
+			return stream, err
+		}
+		if err := lead.wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// tryStart reads the slot, decides where to go on, and starts to stream.
+func (r *reader) tryStart(ctx context.Context, conn *replication.Conn, sys replication.System, tl decode.Timelines) (*replication.Stream, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	slot, err := conn.SlotState(ctx, r.cfg.Slot)
+	if err != nil {
+		return nil, err
+	}
+	if slot.InRecovery {
+		return nil, fault.NewTransient("the server is a standby (in recovery)", "", nil)
+	}
+	if !slot.Exists {
+		return nil, fault.NewOperator("slot-missing", fmt.Sprintf("slot %s does not exist on this server", r.cfg.Slot),
+			"outbox-cdc setup creates it; what was committed before is not streamed", nil)
+	}
+	resume := r.mayResume(sys, tl, slot.ConfirmedLSN)
+	startLSN := slot.ConfirmedLSN
+	if resume {
+		startLSN = max(startLSN, r.resumeLSN)
+	}
+	if startLSN > sys.WALEndLSN {
+		// The server would take this position and skip what comes below it.
+		if sys, err = conn.IdentifySystem(ctx); err != nil {
+			return nil, err
+		}
+		if startLSN > sys.WALEndLSN {
+			return nil, fault.NewOperator("position-ahead", fmt.Sprintf("position %s of slot %s lies beyond the server's WAL end %s: this is an older copy of the database",
+				startLSN, r.cfg.Slot, sys.WALEndLSN), "find out which copy of the database is the right one before events are published from it", nil)
+		}
+	}
+	stream, err := conn.Start(ctx, replication.StartOptions{
+		Slot: r.cfg.Slot, Publication: r.cfg.Publication, StartLSN: startLSN, Messages: r.cfg.Messages,
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.begin(resume, sys, tl, slot.ConfirmedLSN, startLSN)
+	return stream, nil
+}
+
+// mayResume tells whether what was handed over in this process still stands: same
+// server, same timeline, and nobody has moved the slot meanwhile.
+func (r *reader) mayResume(sys replication.System, tl decode.Timelines, slotLSN pglogrepl.LSN) bool {
+	return r.session != nil && r.session.systemID == sys.Identifier &&
+		r.session.timelines.Current == tl.Current && slotLSN <= pglogrepl.LSN(r.shared.confirmedLSN.Load())
+}
+
+// begin prepares the state of a stream that has started.
+func (r *reader) begin(resume bool, sys replication.System, tl decode.Timelines, slotLSN, startLSN pglogrepl.LSN) {
+	if !resume {
+		r.session = &session{systemID: sys.Identifier, timelines: tl, confirmedLSN: slotLSN}
+		r.resumeLSN, r.handed, r.handedAny, r.openHanded = slotLSN, decode.Position{}, false, false
+		r.shared.confirmableLSN.Store(uint64(slotLSN))
+		r.shared.confirmedLSN.Store(uint64(slotLSN))
+		r.queue.reset(r.session)
+	}
+	r.ceilingLSN = max(startLSN, pglogrepl.LSN(r.shared.confirmedLSN.Load()))
+	r.pending, r.beginHeld, r.open = r.pending[:0], false, r.openHanded
+	r.asked, r.stopSeenAt, r.replyOwed = 0, time.Time{}, false
+	r.statusAt = time.Time{}
+	r.decoder = decode.New(decode.Config{
+		Table: r.cfg.Table, Mapping: r.cfg.Columns, Required: r.cfg.requiredFields(),
+		Messages: r.cfg.Messages, MessagePrefix: messagePrefix, Timelines: tl,
+		AcceptRelation: r.catalog.acceptRelation,
+		ColumnGone: func(table decode.TableName, field, column string) {
+			r.log.Warn("column is gone", "table", table.String(), "field", field, "column", column)
+		},
+	})
+}
+
+func (r *reader) startLSN() pglogrepl.LSN { return max(r.resumeLSN, r.session.confirmedLSN) }
+
+// streamLoop receives until the stream or ctx ends.
+func (r *reader) streamLoop(ctx context.Context) error {
+	deadline := time.Now()
+	for {
+		if stopping(ctx) {
+			return r.drain()
+		}
+		if r.framesToRun <= 0 {
+			now := time.Now()
+			r.framesToRun = clockEvery
+			if err := r.chores(now); err != nil {
+				return err
+			}
+			deadline = r.nextDeadline(now)
+		}
+		r.framesToRun--
+		if len(r.pending) > 0 && (len(r.pending) >= localMax || !r.stream.Buffered()) {
+			if err := r.handOver(ctx); err != nil {
+				return err
+			}
+		}
+		frame, err := r.stream.Receive(deadline)
+		if err != nil {
+			var notice *replication.NoticeError
+			if errors.As(err, &notice) && notice.SQLState != sqlStateNotInPrerequisite {
+				r.log.Warn("notice from PostgreSQL", "notice", notice.Error())
+				continue
+			}
+			r.noteHanded(r.pending[:r.queue.push(r.pending)]) // what is handed over need not be sent again
+			return err
+		}
+		switch frame.Kind {
+		case replication.FrameNone:
+			r.framesToRun = 0
+		case replication.FrameKeepalive:
+			r.keepalive(frame)
+			r.framesToRun = 0
+		case replication.FrameData:
+			r.gotFrame = true
+			if err := r.data(frame.Data); err != nil {
+				return r.leaveSettled(ctx, err)
+			}
+		}
+	}
+}
+
+func (r *reader) nextDeadline(now time.Time) time.Time {
+	at := now.Add(tick)
+	if r.replyOwed {
+		at = now.Add(replyPause)
+	}
+	if r.statusAt.Before(at) {
+		at = r.statusAt
+	}
+	return at
+}
+
+// keepalive passes the server's position on and notices a server that shuts down.
+func (r *reader) keepalive(frame replication.Frame) {
+	r.heard()
+	r.ceilingLSN = max(r.ceilingLSN, frame.SentLSN)
+	r.pending = append(r.pending, item{kind: itemKeepalive, lsn: frame.SentLSN})
+	if frame.ReplyRequested {
+		r.replyOwed = true
+		now := time.Now()
+		if now.Sub(r.askedSince) > time.Second {
+			r.asked, r.askedSince = 0, now
+		}
+		r.asked++
+		if r.asked >= askedOften && r.stopSeenAt.IsZero() {
+			r.stopSeenAt = now
+		}
+	}
+}
+
+// heard notes that the server is there.
+func (r *reader) heard() {
+	r.shared.lastFrameAt.Store(time.Now().UnixNano())
+}
+
+// data decodes one message and gathers what it means.
+func (r *reader) data(wal []byte) error {
+	change, err := r.decoder.Decode(wal)
+	if err != nil {
+		return fmt.Errorf("decode WAL: %w", err)
+	}
+	switch change.Kind {
+	case decode.ChangeNone:
+	case decode.ChangeBegin:
+		r.beginHeld = true
+	case decode.ChangeEvent:
+		if r.handedAny && change.Event.Position.Compare(r.handed) <= 0 {
+			r.beginHeld = false // the open transaction that was handed over in part
+			return nil
+		}
+		if r.beginHeld && !r.open {
+			r.pending = append(r.pending, item{kind: itemBegin})
+			r.open = true
+		}
+		r.beginHeld = false
+		r.pending = append(r.pending, item{kind: itemEvent, event: change.Event})
+	case decode.ChangeCommit:
+		r.ceilingLSN = max(r.ceilingLSN, change.CommitEndLSN)
+		kind := itemKeepalive // an empty transaction only moves the position
+		if r.open {
+			kind = itemCommit
+		}
+		r.open, r.beginHeld = false, false
+		r.pending = append(r.pending, item{kind: kind, lsn: change.CommitEndLSN})
+	}
+	return nil
+}
+
+// handOver gives the gathered items to the publisher. While the queue is full it
+// keeps the status messages flowing.
+func (r *reader) handOver(ctx context.Context) error {
+	for len(r.pending) > 0 {
+		n := r.queue.push(r.pending)
+		r.noteHanded(r.pending[:n])
+		rest := copy(r.pending, r.pending[n:])
+		clear(r.pending[rest:])
+		r.pending = r.pending[:rest]
+		if rest == 0 {
+			return nil
+		}
+		if stopping(ctx) {
+			return nil // what was not handed over is sent again after the start
+		}
+		timer := time.NewTimer(tick)
+		select {
+		case <-r.queue.room:
+		case <-timer.C:
+			r.heard() // it is we who do not read
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if err := r.chores(time.Now()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// noteHanded remembers how far the publisher has been given the stream.
+func (r *reader) noteHanded(items []item) {
+	for _, it := range items {
+		switch it.kind {
+		case itemEvent:
+			r.handed, r.handedAny = it.event.Position, true
+		case itemBegin:
+			r.openHanded = true
+		case itemCommit:
+			r.openHanded = false
+			r.resumeLSN = max(r.resumeLSN, it.lsn)
+		case itemKeepalive:
+			if !r.openHanded {
+				r.resumeLSN = max(r.resumeLSN, it.lsn)
+			}
+		case itemSession:
+		}
+	}
+}
+
+// chores are due between frames: status messages, signs of a server that shuts
+// down or is gone.
+func (r *reader) chores(now time.Time) error {
+	r.shared.readerTurnedAt.Store(now.UnixNano())
+	if r.gotFrame {
+		r.heard()
+		r.gotFrame = false
+	}
+	r.shared.skippedRows.Store(r.decoder.Skipped())
+	if r.shared.serverStopping.Load() && r.stopSeenAt.IsZero() {
+		r.stopSeenAt = now
+	}
+	if !r.stopSeenAt.IsZero() && now.Sub(r.stopSeenAt) >= shutdownGrace {
+		return fault.NewTransient("the server is shutting down and waits for us: disconnecting so that it can", "", nil)
+	}
+	silent := now.Sub(time.Unix(0, r.shared.lastFrameAt.Load()))
+	if silent >= r.silenceMax() && now.Sub(time.Unix(0, r.shared.busyAt.Load())) >= r.silenceMax() {
+		return fault.NewTransient(fmt.Sprintf("the server has been silent for %s", silent.Round(time.Second)), "", nil)
+	}
+	due := !now.Before(r.statusAt)
+	if !due && !r.replyOwed {
+		return nil
+	}
+	if r.replyOwed && !due && r.asked > askedOften && r.confirmLSN() == pglogrepl.LSN(r.shared.confirmedLSN.Load()) &&
+		now.Sub(r.statusAt.Add(-r.cfg.StatusInterval)) < replyPause {
+		return nil // the same answer again would only bring the same question again
+	}
+	return r.sendStatus(now, silent >= r.cfg.StatusInterval)
+}
+
+func (r *reader) silenceMax() time.Duration { return max(silenceMin, 3*r.cfg.StatusInterval) }
+
+// confirmLSN is what may be told: what is settled, never more than this server has
+// sent, never less than was told before.
+func (r *reader) confirmLSN() pglogrepl.LSN {
+	lsn := min(pglogrepl.LSN(r.shared.confirmableLSN.Load()), r.ceilingLSN)
+	return max(lsn, pglogrepl.LSN(r.shared.confirmedLSN.Load()))
+}
+
+func (r *reader) sendStatus(now time.Time, probe bool) error {
+	lsn := r.confirmLSN()
+	err := r.stream.SendStatus(replication.Status{WriteLSN: lsn, FlushLSN: lsn, ApplyLSN: lsn, ReplyRequested: probe}, now)
+	if err != nil {
+		return fmt.Errorf("slot %s: %w", r.cfg.Slot, err)
+	}
+	r.shared.confirmedLSN.Store(uint64(lsn))
+	r.statusAt = now.Add(r.cfg.StatusInterval)
+	r.replyOwed = false
+	return nil
+}
+
+// leaveSettled lets what was handed over settle and be confirmed before the reader
+// gives up for err, so that the next start sends none of it again.
+func (r *reader) leaveSettled(ctx context.Context, err error) error {
+	r.noteHanded(r.pending[:r.queue.push(r.pending)])
+	deadline := time.Now().Add(r.cfg.ShutdownTimeout)
+	for events, _ := r.queue.load(); events > 0 && time.Now().Before(deadline) && pause(ctx, tick/10); events, _ = r.queue.load() {
+		r.heard()
+		if choreErr := r.chores(time.Now()); choreErr != nil {
+			return err
+		}
+	}
+	_ = r.sendStatus(time.Now(), false) // err is what ends the stream
+	return err
+}
+
+// drain waits for the publisher to settle what is in flight, keeping PostgreSQL
+// informed, and tells it the final position.
+func (r *reader) drain() error {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-r.publisherDone:
+			return r.sendStatus(time.Now(), false)
+		case now := <-ticker.C:
+			if now.Before(r.statusAt) {
+				continue
+			}
+			if err := r.sendStatus(now, false); err != nil {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package forwarder
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/fault"
+	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
+	"github.com/outbox-cdc/outbox-cdc/internal/web"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+)
+
+// Deps are what a forwarder is given beside its configuration.
+type Deps struct {
+	Log     *slog.Logger
+	Metrics *metrics.Metrics
+	// HTTPAddress is where health, metrics and the live page are served; empty for nowhere.
+	HTTPAddress string
+	Version     string
+	// Redact takes secrets out of text; nil changes nothing.
+	Redact func(string) string
+	// Status makes the document of GET /status from the running figures; nil serves
+	// the figures alone.
+	Status func(context.Context, Figures) (any, error)
+}
+
+// Forwarder forwards one outbox. Run is to be called once; the other methods may be
+// called from several goroutines meanwhile.
+type Forwarder struct {
+	cfg     Config
+	deps    Deps
+	machine *machine
+	queue   *queue
+	shared  *shared
+	figures *figures
+	watcher *watcher
+	status  func(context.Context, Figures) (any, error)
+
+	drainOnce sync.Once
+}
+
+// New returns a forwarder that has not connected yet. The only error is that of a
+// wrong subject template.
+func New(cfg Config, deps Deps) (*Forwarder, error) {
+	cfg, err := cfg.withTemplate()
+	if err != nil {
+		return nil, err
+	}
+	f := &Forwarder{
+		cfg: cfg, deps: deps, status: deps.Status,
+		queue:  newQueue(queueFactor*cfg.InFlightMax, cfg.InFlightMaxBytes),
+		shared: &shared{}, figures: &figures{},
+	}
+	f.watcher = &watcher{cfg: cfg, log: deps.Log, metrics: deps.Metrics, shared: f.shared, catalog: &catalog{cfg: cfg, log: deps.Log}}
+	f.machine = newMachine(deps.Log, func(s State) { deps.Metrics.SetState(s.String()) }, time.Now())
+	return f, nil
+}
+
+// queueFactor is how many times the window the events between reader and
+// acknowledgement may be: one window in flight, one that waits behind it.
+const queueFactor = 2
+
+// Run forwards until ctx is done and then drains, within the shutdown timeout. It
+// returns nil after that, and an error for what only a person can mend. It blocks.
+func (f *Forwarder) Run(ctx context.Context) error {
+	var server *web.Server
+	if f.deps.HTTPAddress != "" {
+		var err error
+		if server, err = f.listen(ctx); err != nil {
+			return err
+		}
+	}
+	runCtx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	// drainCtx outlives runCtx by the shutdown timeout.
+	drainCtx, endDrain := context.WithCancel(context.WithoutCancel(ctx))
+	defer endDrain()
+	grace := time.NewTimer(0)
+	grace.Stop()
+	defer grace.Stop()
+	context.AfterFunc(runCtx, func() {
+		if stopping(ctx) {
+			f.beginDrain()
+		}
+		grace.Reset(f.cfg.ShutdownTimeout)
+	})
+	watchCtx, endWatch := context.WithCancel(context.WithoutCancel(ctx))
+	defer endWatch()
+
+	cat := f.watcher.catalog
+	publisherDone := make(chan struct{})
+	rd := &reader{
+		cfg: f.cfg, log: f.deps.Log, machine: f.machine, queue: f.queue, shared: f.shared, catalog: cat,
+		publisherDone: publisherDone,
+		onRetry:       func() { f.deps.Metrics.AddReconnect(metrics.SidePostgres) },
+	}
+	pub := &publisher{
+		cfg: f.cfg, log: f.deps.Log, machine: f.machine, queue: f.queue, shared: f.shared,
+		metrics: f.deps.Metrics, figures: f.figures, ignored: map[string]bool{},
+		debug: f.deps.Log.Enabled(ctx, slog.LevelDebug),
+		sink: sink.NewPublisher(sink.PublisherConfig{
+			Client: f.cfg.NATS, Stream: f.cfg.Stream, InFlightMax: f.cfg.InFlightMax,
+			AckTimeout: f.cfg.AckTimeout, RateMax: f.cfg.RateMax, Log: f.deps.Log,
+		}),
+	}
+	var work, side errgroup.Group
+	// Ends the drain when its time is over, also where the publisher is blocked in a
+	// write; stops when watchCtx is done; waited for by side.Wait.
+	side.Go(func() error {
+		select {
+		case <-grace.C:
+			endDrain()
+			pub.sink.Abort()
+		case <-watchCtx.Done():
+		}
+		return nil
+	})
+	// Owns the replication connection and the decoder; stops when runCtx is done and
+	// the publisher has drained; waited for by work.Wait.
+	work.Go(func() error { return stopOn(rd.run(runCtx), stop) })
+	// Owns the batch, the window and the tracker; stops when runCtx is done and what is
+	// in flight is settled or drainCtx ends; waited for by work.Wait.
+	work.Go(func() error {
+		defer close(publisherDone)
+		return stopOn(pub.run(runCtx, drainCtx), stop)
+	})
+	// Owns an ordinary SQL connection; stops when watchCtx is done; waited for by side.Wait.
+	side.Go(func() error {
+		f.watcher.run(watchCtx)
+		return nil
+	})
+	if server != nil {
+		// Owns the listener; stops when watchCtx is done; waited for by side.Wait.
+		side.Go(func() error { return stopOn(server.Run(watchCtx), stop) })
+	}
+	err := work.Wait()
+	endWatch()
+	if sideErr := side.Wait(); err == nil {
+		err = sideErr
+	}
+	return f.finished(err)
+}
+
+// stopOn ends the whole forwarder when one part of it failed.
+func stopOn(err error, stop context.CancelCauseFunc) error {
+	if err != nil {
+		stop(err)
+	}
+	return err
+}
+
+func (f *Forwarder) finished(err error) error {
+	confirmed := f.Figures().ConfirmedLSN
+	if err != nil {
+		f.machine.finish(StateFailed, err.Error(), time.Now(), "confirmed_lsn", confirmed)
+		return err
+	}
+	f.beginDrain()
+	f.machine.finish(StateStopped, "", time.Now(), "confirmed_lsn", confirmed,
+		"events_published", f.figures.published.Load(), "events_unacknowledged", f.figures.inFlight.Load())
+	return nil
+}
+
+// beginDrain notes, once, that the forwarder was asked to stop.
+func (f *Forwarder) beginDrain() {
+	f.drainOnce.Do(func() {
+		f.machine.finish(StateDraining, "", time.Now(), "events_in_flight", f.figures.inFlight.Load())
+	})
+}
+
+func (f *Forwarder) listen(ctx context.Context) (*web.Server, error) {
+	server, err := web.Listen(ctx, web.Config{
+		Addr: f.deps.HTTPAddress, Source: f, Metrics: f.deps.Metrics.Handler(),
+		Version: f.deps.Version, Redact: f.deps.Redact, Log: f.deps.Log,
+	})
+	if err == nil {
+		return server, nil
+	}
+	var listen *web.ListenError
+	if errors.As(err, &listen) {
+		return nil, fault.NewOperator("http-listen", listen.Error(), listen.Hint(), nil)
+	}
+	return nil, err //nolint:wrapcheck // it names --http
+}
