@@ -154,7 +154,7 @@ func (d *Decoder) NonTransactionalMessages() uint64 { return d.outOfBand }
 const messageMax = math.MaxInt32
 
 // Decode reads the payload of one XLogData message. It keeps no reference to wal. The
-// error is a *ProtocolError, a *RelationError, or what AcceptRelation returned.
+// error is a *ProtocolError, a *RelationError, or wraps what AcceptRelation returned.
 func (d *Decoder) Decode(wal []byte) (Change, error) {
 	if len(wal) == 0 {
 		return Change{}, &ProtocolError{Cause: CauseMalformed, Reason: "the message is empty"}

@@ -35,15 +35,15 @@ func DefaultMapping() Mapping {
 func DebeziumMapping() Mapping {
 	m := DefaultMapping()
 	m.order = ""
-	m.set(FieldEventID, "id")
-	m.set(FieldAggregateType, "aggregatetype")
-	m.set(FieldAggregateID, "aggregateid")
-	m.set(FieldEventType, "type")
-	m.set(FieldPayload, "payload")
+	setColumn(&m, FieldEventID, "id")
+	setColumn(&m, FieldAggregateType, "aggregatetype")
+	setColumn(&m, FieldAggregateID, "aggregateid")
+	setColumn(&m, FieldEventType, "type")
+	setColumn(&m, FieldPayload, "payload")
 	return m
 }
 
-func (m *Mapping) set(f Field, column string) {
+func setColumn(m *Mapping, f Field, column string) {
 	m.columns[f] = column
 	m.explicit[f] = column != ""
 }
@@ -73,7 +73,7 @@ func ParseMapping(s string) (Mapping, error) {
 			return Mapping{}, &MappingError{Input: s, Key: key, Reason: "is given twice"}
 		}
 		seen[key] = true
-		if err := m.assign(s, key, column); err != nil {
+		if err := assign(&m, s, key, column); err != nil {
 			return Mapping{}, err
 		}
 		rest = after
@@ -95,9 +95,9 @@ func cutPreset(s string) (rest string, ok bool) {
 	return strings.TrimSpace(rest), true
 }
 
-func (m *Mapping) assign(input, key, column string) error {
+func assign(m *Mapping, input, key, column string) error {
 	if f, ok := ParseField(key); ok {
-		m.set(f, column)
+		setColumn(m, f, column)
 		return nil
 	}
 	if key == orderKey {

@@ -1,6 +1,9 @@
 package decode
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // relation is a table as the last Relation message described it.
 type relation struct {
@@ -95,7 +98,7 @@ func (d *Decoder) accept(r *relation) (bool, error) {
 		if !ok && d.config.AcceptRelation != nil {
 			var err error
 			if ok, err = d.config.AcceptRelation(r.Relation); err != nil {
-				return false, err
+				return false, fmt.Errorf("accept relation %s: %w", r.Table(), err)
 			}
 		}
 		r.state = refused
