@@ -42,11 +42,14 @@ test: ## all tests, with -race, against real servers; TEST_FLAGS='-run TestName'
 
 .PHONY: lint
 lint: $(GOLANGCI) ## gofmt, go mod tidy, golangci-lint
-	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { printf 'gofmt would change:\n%s\n' "$$unformatted"; exit 1; }
-	@go mod tidy -diff
-	@go mod verify
-	@$(GOLANGCI) config verify
-	@$(GOLANGCI) run ./...
+	@failed=0; \
+	unformatted=$$(gofmt -l .); \
+	[ -z "$$unformatted" ] || { printf 'gofmt would change:\n%s\nhint: make fix\n' "$$unformatted"; failed=1; }; \
+	go mod tidy -diff || { echo 'hint: go mod tidy'; failed=1; }; \
+	go mod verify || failed=1; \
+	$(GOLANGCI) config verify || failed=1; \
+	$(GOLANGCI) run ./... || failed=1; \
+	exit $$failed
 
 .PHONY: fix
 fix: $(GOLANGCI) ## let gofmt and the linters mend what they can
