@@ -233,11 +233,6 @@ func TestPostgresDiesWithTheProcessThatStartedIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(line)
 	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(home); err != nil {
-			t.Error(err)
-		}
-	})
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
 	deadline := time.After(30 * time.Second)
@@ -247,6 +242,53 @@ func TestPostgresDiesWithTheProcessThatStartedIt(t *testing.T) {
 		case <-deadline:
 			t.Fatalf("postmaster %d outlives its parent", pid)
 		}
+	}
+
+	// Its folder goes when the next server starts, once it is no longer young.
+	lock := filepath.Join(home, "lock")
+	old := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(lock, old, old); err != nil {
+		t.Fatal(err)
+	}
+	living := startPostgres(t, options())
+	if err := os.Chtimes(filepath.Join(filepath.Dir(living.DataDir()), "lock"), old, old); err != nil {
+		t.Fatal(err)
+	}
+	startNATS(t, devstack.NATSOptions{})
+	if _, err := os.Stat(home); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("folder %s: %v, want it gone", home, err)
+	}
+	if got := query(t, living.URL("postgres"), "select 'lives'"); got != "lives" {
+		t.Errorf("the server in an old folder = %q", got)
+	}
+}
+
+func TestKillLeavesNoBusyBackendBehind(t *testing.T) {
+	p := startPostgres(t, options())
+	ctx := testContext(t)
+	conn, err := pgx.Connect(ctx, p.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	backend := int(conn.PgConn().PID())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := conn.Exec(ctx, "do $$ begin loop end loop; end $$") // never looks at its postmaster
+		ended <- err
+	}()
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	for query(t, p.URL("postgres"), "select count(*) || '' from pg_stat_activity where query like 'do %' and state = 'active'") != "1" {
+		<-poll.C
+	}
+	if err := p.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if running(backend) {
+		t.Errorf("backend %d still runs", backend)
+	}
+	if err := <-ended; err == nil {
+		t.Error("the endless statement ended well")
 	}
 }
 

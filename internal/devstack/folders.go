@@ -14,10 +14,7 @@ import (
 	"strings"
 )
 
-const (
-	throwAwayPattern = "outbox-cdc-"
-	settingsFile     = "outbox-cdc-dev.conf"
-)
+const settingsFile = "outbox-cdc-dev.conf"
 
 // prepare fills in account, home and socketDir and makes the data folder.
 func (p *Postgres) prepare(ctx context.Context, dir string) error {
@@ -47,13 +44,12 @@ func (p *Postgres) prepare(ctx context.Context, dir string) error {
 }
 
 func (p *Postgres) makeHome(dir string) error {
-	p.throwAway = dir == ""
-	if p.throwAway {
-		home, err := makeThrowAway("pg-")
-		if err != nil {
+	if dir == "" {
+		var err error
+		if p.throwAway, err = makeThrowAway("pg-"); err != nil {
 			return err
 		}
-		p.home = home
+		p.home = p.throwAway.dir
 	} else {
 		home, err := filepath.Abs(dir)
 		if err != nil {
@@ -68,23 +64,10 @@ func (p *Postgres) makeHome(dir string) error {
 	if p.account, err = accountFor(p.DataDir()); err != nil {
 		return err
 	}
-	if p.throwAway {
+	if p.throwAway != nil {
 		return p.account.own(p.home)
 	}
 	return nil
-}
-
-// makeThrowAway makes a folder with a short path, since sockets may lie in it.
-func makeThrowAway(kind string) (string, error) {
-	parent := os.TempDir()
-	if len(parent) > socketPathMax/2 {
-		parent = "/tmp"
-	}
-	dir, err := os.MkdirTemp(parent, throwAwayPattern+kind)
-	if err != nil {
-		return "", fmt.Errorf("make throw-away folder: %w", err)
-	}
-	return dir, nil
 }
 
 func (p *Postgres) makeSocketDir() error {
@@ -93,12 +76,12 @@ func (p *Postgres) makeSocketDir() error {
 		p.socketDir = dir
 		return p.account.mkdir(dir)
 	}
-	dir, err := makeThrowAway("run-")
-	if err != nil {
+	var err error
+	if p.socketHome, err = makeThrowAway("run-"); err != nil {
 		return err
 	}
-	p.socketDir = dir
-	return p.account.own(dir)
+	p.socketDir = p.socketHome.dir
+	return p.account.own(p.socketDir)
 }
 
 // initdb makes the data folder under another name first, so that an interrupted run
@@ -146,7 +129,7 @@ func (p *Postgres) writeSettings(port int) error {
 		"max_replication_slots":   "20",
 		"log_line_prefix":         "%m [%p] %q%a ",
 	}
-	if p.throwAway {
+	if p.throwAway != nil {
 		settings["fsync"] = "off"
 	}
 	maps.Copy(settings, p.settings)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -37,7 +36,7 @@ type NATS struct {
 	home      string
 	port      int
 	config    string
-	throwAway bool
+	throwAway *throwAway // home, unless it is kept
 
 	mu     sync.Mutex
 	server *server.Server // nil while stopped
@@ -46,16 +45,15 @@ type NATS struct {
 // StartNATS starts the server and returns when it takes connections, after some
 // milliseconds. The caller must Close it.
 func StartNATS(ctx context.Context, opts NATSOptions) (*NATS, error) {
-	n := &NATS{home: opts.Dir, port: opts.Port, config: opts.Config, throwAway: opts.Dir == ""}
-	if n.throwAway {
-		home, err := makeThrowAway("nats-")
-		if err != nil {
+	n := &NATS{home: opts.Dir, port: opts.Port, config: opts.Config}
+	var err error
+	if opts.Dir == "" {
+		if n.throwAway, err = makeThrowAway("nats-"); err != nil {
 			return nil, err
 		}
-		n.home = home
+		n.home = n.throwAway.dir
 	}
 	chosen := opts.Port <= 0
-	var err error
 	for range portRetriesMax {
 		if chosen {
 			if n.port, err = FreePort(); err != nil {
@@ -158,11 +156,5 @@ func (n *NATS) Restart(ctx context.Context) error {
 // Close stops the server and removes a throw-away store. It may be called again.
 func (n *NATS) Close() error {
 	n.Stop()
-	if !n.throwAway {
-		return nil
-	}
-	if err := os.RemoveAll(n.home); err != nil {
-		return fmt.Errorf("remove throw-away folder: %w", err)
-	}
-	return nil
+	return n.throwAway.remove()
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -67,7 +66,8 @@ type Postgres struct {
 	account    *account
 	home       string
 	socketDir  string
-	throwAway  bool
+	throwAway  *throwAway // home, unless it is kept
+	socketHome *throwAway // socketDir, where home's path is too long for it
 	settings   map[string]string
 	chosenPort bool // we chose the port and may choose another at the first start
 
@@ -170,13 +170,7 @@ func (p *Postgres) Close() error {
 	if err != nil {
 		err = p.Kill()
 	}
-	if p.throwAway && p.home != "" {
-		err = errors.Join(err, os.RemoveAll(p.home))
-	}
-	if p.socketDir != "" && filepath.Dir(p.socketDir) != p.home {
-		err = errors.Join(err, os.RemoveAll(p.socketDir))
-	}
-	return err
+	return errors.Join(err, p.throwAway.remove(), p.socketHome.remove())
 }
 
 func (p *Postgres) stopWithin(d time.Duration, mode StopMode) error {
