@@ -25,7 +25,7 @@ type Config struct {
 	Timelines Timelines
 	// AcceptRelation is asked whether rows of a relation with another name are outbox rows
 	// too, as leaf partitions are: once before its first row, and again after a rename. It
-	// may block. Nil refuses them all. Its error is returned by Decode.
+	// may block. Nil refuses them all. Decode returns its error, wrapped.
 	AcceptRelation func(Relation) (bool, error)
 	// ColumnGone, if set, is called when a mapped column that is not required has vanished
 	// from a relation since its last row: the field is NULL from now on.
