@@ -21,6 +21,7 @@ GOVULNCHECK := .bin/govulncheck-$(GOVULNCHECK_VERSION)
 
 ORDERS   ?= 200
 FUZZTIME ?= 10m
+SOAK     ?= 4
 BENCH_ROWS ?= 200000
 
 .PHONY: help
@@ -66,8 +67,8 @@ bench: build ## drain a backlog of BENCH_ROWS=200000 rows, beside the bare loop
 	@BENCH_ROWS=$(BENCH_ROWS) go test -run '^$$' -bench Backlog -benchtime 1x -timeout 30m ./internal/bench
 
 .PHONY: soak
-soak: ## the tests that kill and cut, many times more often
-	@SOAK=1 TEST_TIMEOUT=90m .ci/test
+soak: ## the tests that kill, with SOAK=4 times as many rounds
+	@OUTBOX_CDC_SOAK=$(SOAK) TEST_TIMEOUT=90m TEST_PACKAGES=./internal/e2e .ci/test
 
 .PHONY: fuzz
 fuzz: ## each fuzz test for FUZZTIME=10m
