@@ -98,7 +98,7 @@ func (a *app) invoke(c *urfave.Context, cmd command, settings []setting, path st
 		stdout: a.stdout, stderr: a.stderr, redact: a.secrets.String, terminal: isTerminal(a.rawStderr),
 	}
 	in.log = newLogger(a.stderr, vals.logFormat(in.terminal), vals.str("log-level"))
-	return cmd.run(c.Context, in)
+	return explain(cmd.run(c.Context, in))
 }
 
 // checkTogether looks at what no value shows alone.

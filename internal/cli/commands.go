@@ -3,7 +3,13 @@ package cli
 // commands lists the commands in the order of the help.
 func commands() []command {
 	return []command{
-		startCommand(),
+		setupCommand(),
+		statusCommand(),
+		migrateCommand(),
+		slotCommand(),
+		publicationCommand(),
+		streamCommand(),
+		completionCommand(),
 		versionCommand(),
 	}
 }

@@ -47,7 +47,10 @@ func (a *app) resolve(c *urfave.Context, settings []setting, command string) (va
 		}
 	}
 	for name, fv := range file {
-		s := a.known[name]
+		s, taken := byName[name]
+		if !taken {
+			s = a.known[name]
+		}
 		a.learnSecret(s, fv.text)
 		if err := (value{setting: s, text: fv.text, origin: fv.origin, command: command}).check(); err != nil {
 			return nil, err

@@ -55,7 +55,7 @@ func newApp(args []string, stdout, stderr io.Writer, getenv func(string) (string
 		a.learnFromArgument(arg)
 	}
 	a.known = map[string]setting{}
-	for _, s := range a.common {
+	for _, s := range append(commonSettings(), forwardingSettings()...) {
 		a.known[s.name] = s
 	}
 	collectSettings(a.known, a.commands)

@@ -24,6 +24,8 @@ type Migration struct {
 	AppliedAt *time.Time `json:"applied_at"`
 	// Adopted says that the table was there before and is not ours: down leaves it.
 	Adopted bool `json:"adopted"`
+	// SQL is set by Pending and Undoable alone.
+	SQL string `json:"sql,omitempty"`
 }
 
 // Migrator does and undoes the steps for one outbox. It belongs to one goroutine.
@@ -100,6 +102,55 @@ func (m *Migrator) Up(ctx context.Context, to int) ([]Migration, error) {
 		}
 	}
 	return done, nil
+}
+
+// Pending lists the steps that Up would do, with their SQL.
+func (m *Migrator) Pending(ctx context.Context, to int) ([]Migration, error) {
+	if err := m.checkVersion(to); err != nil {
+		return nil, err
+	}
+	list, err := m.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	outbox, err := m.admin.Table(ctx, m.target.Schema, m.target.Table)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it names the table
+	}
+	var pending []Migration
+	for i, step := range list {
+		if step.Applied || to > 0 && step.Version > to {
+			continue
+		}
+		step.Adopted = step.Version == migrations.OutboxStep && outbox != nil
+		if !step.Adopted {
+			step.SQL = m.steps[i].Up(m.target)
+		}
+		pending = append(pending, step)
+	}
+	return pending, nil
+}
+
+// Undoable lists the steps that Down would undo, newest first, with their SQL.
+func (m *Migrator) Undoable(ctx context.Context, to int) ([]Migration, error) {
+	if err := m.checkVersion(to); err != nil {
+		return nil, err
+	}
+	list, err := m.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var undoable []Migration
+	for i, step := range slices.Backward(list) {
+		if !step.Applied || step.Version <= to {
+			continue
+		}
+		if !step.Adopted {
+			step.SQL = m.steps[i].Down(m.target)
+		}
+		undoable = append(undoable, step)
+	}
+	return undoable, nil
 }
 
 // prepare makes the schema and the table of steps done, where they are missing.

@@ -264,3 +264,24 @@ func orNothing(text string) string {
 }
 
 func quoted(name string) string { return decode.QuoteIdentifier(name) }
+
+// JudgeSlot judges the slot alone.
+func JudgeSlot(pg Postgres, names Names) Findings {
+	var fs Findings
+	fs.judgeSlot(pg, names)
+	return fs
+}
+
+// JudgePublication judges the publication alone.
+func JudgePublication(pg Postgres, names Names) Findings {
+	var fs Findings
+	fs.judgePublication(pg, names)
+	return fs
+}
+
+// JudgeServer judges the settings of the server alone.
+func JudgeServer(pg Postgres) Findings {
+	var fs Findings
+	fs.judgeServer(pg.Server)
+	return fs
+}

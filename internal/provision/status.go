@@ -64,7 +64,7 @@ type PublicationStatus struct {
 // StreamStatus is the stream's part of a Status.
 type StreamStatus struct {
 	Name                   string   `json:"name"`
-	Exists                 bool     `json:"exists"`
+	Exists                 *bool    `json:"exists"` // null when NATS cannot be reached
 	Messages               *uint64  `json:"messages"`
 	Bytes                  *uint64  `json:"bytes"`
 	LastSequence           *uint64  `json:"last_sequence"`
@@ -112,12 +112,16 @@ func ReadStatus(ctx context.Context, admin *replication.Admin, nats *sink.Client
 
 func readStream(ctx context.Context, nats *sink.Client, source string, q StatusQuery, status *Status) error {
 	stream, err := nats.StreamStatus(ctx, q.Stream)
-	if err != nil || !stream.Exists {
+	if err != nil {
 		return err //nolint:wrapcheck // it names the stream
+	}
+	status.Stream.Exists = &stream.Exists
+	if !stream.Exists {
+		return nil
 	}
 	window := stream.DuplicateWindow.Seconds()
 	status.Stream = StreamStatus{
-		Name: q.Stream, Exists: true, Messages: &stream.Messages, Bytes: &stream.Bytes,
+		Name: q.Stream, Exists: &stream.Exists, Messages: &stream.Messages, Bytes: &stream.Bytes,
 		LastSequence: &stream.LastSequence, DuplicateWindowSeconds: &window,
 	}
 	last, err := nats.LastEvent(ctx, q.Stream, source, q.Subject)
@@ -204,3 +208,6 @@ func readTables(ctx context.Context, admin *replication.Admin, pg Postgres, name
 	status.OldestUndeliveredSeconds, err = oldest.seconds(ctx, admin)
 	return err
 }
+
+// SlotStatusOf is the slot's part of a Status.
+func SlotStatusOf(s *replication.SlotInfo) SlotStatus { return slotStatus(s.Name, s) }
