@@ -3,6 +3,7 @@ package cli
 // commands lists the commands in the order of the help.
 func commands() []command {
 	return []command{
+		startCommand(),
 		setupCommand(),
 		statusCommand(),
 		migrateCommand(),

@@ -28,7 +28,7 @@ type fileValue struct {
 func readConfigFile(path string, known map[string]setting) (map[string]fileValue, error) {
 	content, err := readBounded(path)
 	if err != nil {
-		return nil, fault.NewUsage(fmt.Sprintf("--config: %v", err), "")
+		return nil, fault.NewUsage(fmt.Sprintf("--config: %v", err), "give --config (or OUTBOX_CDC_CONFIG) a file that this user may read")
 	}
 	name := filepath.Base(path)
 	decoder := yaml.NewDecoder(bytes.NewReader(content))

@@ -129,7 +129,7 @@ func (a *app) learnSecret(s setting, text string) {
 func (v value) check() error {
 	if v.setting.isSwitch() {
 		if _, err := strconv.ParseBool(v.text); err != nil {
-			return fault.NewUsage(fmt.Sprintf("%s %q is not true or false", v.origin, v.text), "")
+			return fault.NewUsage(fmt.Sprintf("%s %q is not true or false", v.origin, v.text), "write true or false")
 		}
 		return nil
 	}
