@@ -21,19 +21,20 @@ func (p *Postgres) firstStart(ctx context.Context) error {
 	var err error
 	for range portRetriesMax {
 		if p.chosenPort {
-			if p.port, err = FreePort(); err != nil {
+			if p.port, err = FreePort(ctx); err != nil {
 				return err
 			}
 		}
-		if err = p.start(ctx); err == nil || !p.chosenPort || !taken(p.port) {
+		if err = p.start(ctx); err == nil || !p.chosenPort || !taken(ctx, p.port) {
 			return err
 		}
 	}
 	return err
 }
 
-func taken(port int) bool {
-	listener, err := net.Listen("tcp4", Address(port))
+func taken(ctx context.Context, port int) bool {
+	var listen net.ListenConfig
+	listener, err := listen.Listen(ctx, "tcp4", Address(port))
 	if err != nil {
 		return true
 	}
@@ -136,7 +137,8 @@ func (p *Postgres) start(ctx context.Context) error {
 		return fmt.Errorf("open log: %w", err)
 	}
 	defer logFile.Close() //nolint:errcheck // the child has its own descriptor
-	cmd := exec.Command(filepath.Join(p.bins.Dir, "postgres"), "-D", p.DataDir())
+	// The server outlives ctx, which bounds only its start.
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(p.bins.Dir, "postgres"), "-D", p.DataDir())
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = p.home, serverEnv(), p.account.attr()
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	proc, err := StartProcess(cmd, syscall.SIGQUIT)

@@ -235,11 +235,12 @@ func TestPostgresDiesWithTheProcessThatStartedIt(t *testing.T) {
 	}
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
-	deadline := time.After(30 * time.Second)
+	deadline := time.NewTimer(30 * time.Second)
+	defer deadline.Stop()
 	for running(pid) {
 		select {
 		case <-poll.C:
-		case <-deadline:
+		case <-deadline.C:
 			t.Fatalf("postmaster %d outlives its parent", pid)
 		}
 	}
@@ -301,7 +302,7 @@ func running(pid int) bool {
 func TestPortsAreNeverHandedOutTwice(t *testing.T) {
 	seen := map[int]bool{}
 	for range 200 {
-		port, err := devstack.FreePort()
+		port, err := devstack.FreePort(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

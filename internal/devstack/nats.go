@@ -56,14 +56,14 @@ func StartNATS(ctx context.Context, opts NATSOptions) (*NATS, error) {
 	chosen := opts.Port <= 0
 	for range portRetriesMax {
 		if chosen {
-			if n.port, err = FreePort(); err != nil {
+			if n.port, err = FreePort(ctx); err != nil {
 				break
 			}
 		}
 		if err = n.Start(ctx); err == nil {
 			return n, nil
 		}
-		if !chosen || !taken(n.port) {
+		if !chosen || !taken(ctx, n.port) {
 			break
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -91,7 +92,11 @@ func TestTakenPortIsAnErrorThatNamesIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = devstack.StartNATS(testContext(t), devstack.NATSOptions{Port: listener.Addr().(*net.TCPAddr).Port})
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = devstack.StartNATS(testContext(t), devstack.NATSOptions{Port: number})
 	if err == nil || !strings.Contains(err.Error(), port) || !strings.Contains(err.Error(), "in use") {
 		t.Fatalf("error = %v, want the taken port %s", err, port)
 	}

@@ -1,6 +1,7 @@
 package devstack
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -27,7 +28,7 @@ var handedOut = struct {
 // the ports of outgoing connections: otherwise a client could get it, or even connect to
 // itself, while the server is down. Nothing is held open, so the caller must be ready to
 // find the port taken. It may be called from several goroutines.
-func FreePort() (int, error) {
+func FreePort(ctx context.Context) (int, error) {
 	top := ephemeralPortsBegin()
 	bottom := max(top-portSpan, portLowest)
 	if bottom >= top {
@@ -35,13 +36,14 @@ func FreePort() (int, error) {
 	}
 	handedOut.Lock()
 	defer handedOut.Unlock()
+	var listen net.ListenConfig
 	var lastErr error
 	for range portAttempts {
 		port := bottom + rand.IntN(top-bottom)
 		if handedOut.ports[port] {
 			continue
 		}
-		listener, err := net.Listen("tcp4", Address(port))
+		listener, err := listen.Listen(ctx, "tcp4", Address(port))
 		if err != nil {
 			lastErr = err
 			continue

@@ -31,6 +31,7 @@ type PostgresOptions struct {
 // StopMode is how PostgreSQL is asked to stop, as with pg_ctl stop -m.
 type StopMode syscall.Signal
 
+// The modes.
 const (
 	StopSmart     = StopMode(syscall.SIGTERM) // waits for all clients to leave
 	StopFast      = StopMode(syscall.SIGINT)  // ends the clients, writes a checkpoint
@@ -94,10 +95,10 @@ func StartPostgres(ctx context.Context, opts PostgresOptions) (*Postgres, error)
 		p.startTimeout = startTimeoutDefault
 	}
 	if err := p.prepare(ctx, opts.Dir); err != nil {
-		return nil, errors.Join(err, p.Close())
+		return nil, errors.Join(err, p.Close()) //nolint:contextcheck // closing goes on when ctx has ended
 	}
 	if err := p.firstStart(ctx); err != nil {
-		return nil, errors.Join(err, p.Close())
+		return nil, errors.Join(err, p.Close()) //nolint:contextcheck // closing goes on when ctx has ended
 	}
 	return p, nil
 }

@@ -84,10 +84,13 @@ func (p *Process) ExitCode() int {
 // Signal sends sig. It returns os.ErrProcessDone when the process has ended.
 func (p *Process) Signal(sig syscall.Signal) error {
 	err := p.cmd.Process.Signal(sig)
-	if err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if errors.Is(err, os.ErrProcessDone) {
+		return os.ErrProcessDone
+	}
+	if err != nil {
 		return fmt.Errorf("send %s to process %d: %w", sig, p.PID(), err)
 	}
-	return err
+	return nil
 }
 
 // Kill sends SIGKILL and waits for the end. It is no error when the process has ended before.

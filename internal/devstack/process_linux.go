@@ -19,7 +19,7 @@ func childrenOf(pid int) []int {
 		return nil
 	}
 	var pids []int
-	for _, field := range bytes.Fields(raw) {
+	for field := range bytes.FieldsSeq(raw) {
 		if child, err := strconv.Atoi(string(field)); err == nil {
 			pids = append(pids, child)
 		}

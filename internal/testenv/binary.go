@@ -12,7 +12,9 @@ import (
 // with the race detector gets a binary with it.
 func Binary(tb testing.TB) string {
 	tb.Helper()
-	defer lockShared(tb)()
+	shared.Lock()
+	defer shared.Unlock()
+	needMain(tb)
 	if shared.binary != "" {
 		return shared.binary
 	}

@@ -47,13 +47,10 @@ func Main(m *testing.M, leaks ...goleak.Option) int {
 	return code
 }
 
-// lockShared locks shared for a test; the returned function unlocks it.
-func lockShared(tb testing.TB) func() {
+// needMain fails a test whose package would not close what is shared; shared is locked.
+func needMain(tb testing.TB) {
 	tb.Helper()
-	shared.Lock()
 	if !shared.hasMain {
-		shared.Unlock()
 		tb.Fatal("this package needs: func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }")
 	}
-	return shared.Unlock
 }

@@ -26,6 +26,7 @@ func NATS(tb testing.TB, config ...string) *devstack.NATS {
 }
 
 func closeNATS(tb testing.TB, server *devstack.NATS) {
+	tb.Helper()
 	tb.Cleanup(func() {
 		if tb.Failed() {
 			tb.Logf("end of the nats-server log:\n%s", fileEnd(server.LogFile()))
@@ -50,7 +51,7 @@ func NATSCluster(tb testing.TB, size int) *NATSGroup {
 	routePorts := make([]int, size)
 	routes := make([]string, size)
 	for i := range routePorts {
-		port, err := devstack.FreePort()
+		port, err := devstack.FreePort(tb.Context())
 		if err != nil {
 			tb.Fatal(err)
 		}

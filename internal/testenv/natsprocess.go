@@ -36,7 +36,7 @@ type NATSServer struct {
 // server configuration text. The first use on a machine builds the server.
 func NATSProcess(tb testing.TB, config ...string) *NATSServer {
 	tb.Helper()
-	port, err := devstack.FreePort()
+	port, err := devstack.FreePort(tb.Context())
 	if err != nil {
 		tb.Fatal(err)
 	}

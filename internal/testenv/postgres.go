@@ -30,7 +30,9 @@ type Cluster struct {
 // server: take them from UniqueName. A test that stops or configures the server needs NewPostgres.
 func Postgres(tb testing.TB) *Cluster {
 	tb.Helper()
-	defer lockShared(tb)()
+	shared.Lock()
+	defer shared.Unlock()
+	needMain(tb)
 	if shared.cluster != nil {
 		return shared.cluster
 	}

@@ -48,7 +48,7 @@ type trigger struct {
 // NewProxy starts a proxy to a server's host:port, for this test alone.
 func NewProxy(tb testing.TB, target string) *Proxy {
 	tb.Helper()
-	port, err := devstack.FreePort()
+	port, err := devstack.FreePort(tb.Context())
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -28,14 +28,17 @@ func startEcho(t *testing.T) *echoServer {
 	}
 	s := &echoServer{address: listener.Addr().String()}
 	var running sync.WaitGroup
-	var conns sync.Map
+	var mu sync.Mutex
+	var conns []net.Conn
 	running.Go(func() {
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
-			conns.Store(conn, true)
+			mu.Lock()
+			conns = append(conns, conn)
+			mu.Unlock()
 			running.Go(func() {
 				s.count(1)
 				defer s.count(-1)
@@ -46,7 +49,11 @@ func startEcho(t *testing.T) *echoServer {
 	})
 	t.Cleanup(func() {
 		_ = listener.Close()
-		conns.Range(func(conn, _ any) bool { _ = conn.(net.Conn).Close(); return true })
+		mu.Lock()
+		for _, conn := range conns {
+			_ = conn.Close()
+		}
+		mu.Unlock()
 		running.Wait()
 	})
 	return s

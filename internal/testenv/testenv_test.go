@@ -2,6 +2,7 @@ package testenv_test
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -163,7 +164,9 @@ func TestClusterPlacesReplicatedStreamsAndSurvivesOneServer(t *testing.T) {
 	publish(t, js, "S.a", "1", "before")
 	cluster.Servers[0].Stop()
 	testenv.Eventually(t, testenv.Deadline, func() error {
-		_, err := js.Publish(testenv.Context(t, testenv.Deadline), "S.a", []byte("after"), jetstream.WithMsgID("2"))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // without a leader nobody answers
+		defer cancel()
+		_, err := js.Publish(ctx, "S.a", []byte("after"), jetstream.WithMsgID("2"))
 		return err
 	})
 	if got := testenv.MessageIDs(testenv.DumpStream(t, cluster.Servers[1].URL(), "S")); fmt.Sprint(got) != "[1 2]" {
@@ -190,6 +193,7 @@ func TestSameLineIsNotFoundTwice(t *testing.T) {
 	p := runEcho(t, "once", "other", "wait")
 	p.WaitLine("once", testenv.Deadline)
 	fails := recordFailure(t, func(tb testing.TB) {
+		tb.Helper()
 		watched := testenv.RunCommand(tb, testenv.Command{Path: os.Args[0], Args: []string{"once"}, Env: []string{echoEnv + "=1"}})
 		watched.WaitLine("once", testenv.Deadline)
 		watched.WaitLine("once", testenv.Deadline)
@@ -221,6 +225,7 @@ func TestEventuallyFailsWithTheLastError(t *testing.T) {
 		return nil
 	})
 	fails := recordFailure(t, func(tb testing.TB) {
+		tb.Helper()
 		testenv.Eventually(tb, 1, func() error { return errors.New("the reason") })
 	})
 	if !strings.Contains(fails, "the reason") {
