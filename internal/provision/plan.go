@@ -114,28 +114,36 @@ func (p *Plan) planTables(ctx context.Context, pg Postgres) error {
 	if err := p.judgeSharedTables(ctx); err != nil {
 		return err
 	}
+	if pg.Table == nil && steps[0].Applied {
+		if pg.Table, err = p.admin.Table(ctx, p.opts.Table.Schema, p.opts.Table.Name); err != nil {
+			return err //nolint:wrapcheck // it names the table
+		}
+	}
+	if pg.Table == nil && steps[0].Applied { // not merely made by another setup since we looked
+		p.Differences.fail("table-missing", "restore the table, or outbox-cdc migrate down --to 0 --yes, then setup",
+			"table %s is gone, although a migration made it", p.opts.Table)
+	}
 	action := Action{Part: PartTables, Name: p.opts.Table.String(), Result: ResultExists}
+	target := p.opts.Target()
 	for i, step := range steps {
 		if step.Applied {
 			continue
 		}
 		action.Result = ResultMissing
-		if step.Version == migrations.OutboxStep && pg.Table != nil {
-			continue // stays as it is
+		adopted := step.Version == migrations.OutboxStep && pg.Table != nil
+		if !adopted { // a table of somebody else stays as it is
+			action.SQL += migrator.steps[i].Up(target)
 		}
-		action.SQL += migrator.steps[i].Up(p.opts.Target())
+		action.SQL += migrator.steps[i].RecordSQL(target, adopted)
 	}
-	if pg.Table == nil && steps[0].Applied {
-		p.Differences.fail("table-missing", "restore the table, or outbox-cdc migrate down --to 0 --yes, then setup",
-			"table %s is gone, although a migration made it", p.opts.Table)
-	}
-	if action.SQL != "" {
-		exists, err := p.admin.SchemaExists(ctx, p.opts.Table.Schema)
+	if action.Result == ResultMissing {
+		exists, err := p.admin.SchemaExists(ctx, target.Schema)
 		if err != nil {
 			return err //nolint:wrapcheck // it names the schema
 		}
+		action.SQL = target.VersionTableSQL() + action.SQL
 		if !exists {
-			action.SQL = p.opts.Target().SchemaSQL() + action.SQL
+			action.SQL = target.SchemaSQL() + action.SQL
 		}
 	}
 	action.apply = func(ctx context.Context) error {
@@ -181,8 +189,10 @@ func (p *Plan) planPublication(pg Postgres) {
 	name := p.opts.Publication
 	sql := replication.CreatePublicationSQL(name, p.opts.Table.Schema, p.opts.Table.Name)
 	if pg.Publication != nil {
-		if pg.Table != nil {
-			p.Differences.judgePublication(pg, p.opts.Names)
+		p.Differences.judgePublication(pg, p.opts.Names)
+		if pg.Table == nil && !pg.Publication.AllTables {
+			p.Differences.fail("publication-table", fmt.Sprintf("outbox-cdc migrate up, then ALTER PUBLICATION %s ADD TABLE %s, then setup", quoted(name), p.opts.Table),
+				"publication %s does not hold table %s, which does not exist yet", quoted(name), p.opts.Table)
 		}
 		p.Differences.judgePublicationShape(pg, p.opts.Names)
 		p.Actions = append(p.Actions, Action{Part: PartPublication, Name: name, Result: ResultExists})

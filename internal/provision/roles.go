@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/decode"
+	"github.com/outbox-cdc/outbox-cdc/migrations"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
@@ -23,7 +24,7 @@ func RoleSQL(names Names, database string) []string {
 		fmt.Sprintf("CREATE ROLE %s LOGIN REPLICATION;", ForwarderRole),
 		fmt.Sprintf("GRANT CONNECT ON DATABASE %s TO %s;", decode.QuoteIdentifier(database), ForwarderRole),
 		fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s;", schema, ForwarderRole),
-		fmt.Sprintf("GRANT SELECT ON %s TO %s;", names.Table, ForwarderRole),
+		fmt.Sprintf("GRANT SELECT ON %s, %s TO %s;", names.Table, table(migrations.VersionTable), ForwarderRole),
 		fmt.Sprintf("GRANT SELECT, INSERT, UPDATE ON %s, %s TO %s;", table("outbox_dead_letter"), table("outbox_request"), ForwarderRole),
 	}
 }

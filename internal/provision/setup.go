@@ -37,11 +37,15 @@ func (p *Plan) Apply(ctx context.Context, report func(Action)) error {
 // SQLSTATEs of a thing that exists already: another setup was faster.
 const (
 	stateDuplicateObject = "42710"
+	stateUniqueViolation = "23505" // the same, seen at the very same moment in the catalog
 	stateLockTimeout     = "55P03"
 	stateCancelled       = "57014"
 )
 
-func alreadyThere(err error) bool { return replication.SQLState(err) == stateDuplicateObject }
+func alreadyThere(err error) bool {
+	state := replication.SQLState(err)
+	return state == stateDuplicateObject || state == stateUniqueViolation
+}
 
 // CreateSlot makes a slot. When an open transaction holds it up for longer than timeout, the
 // error names that transaction, and nothing is left behind.
