@@ -279,7 +279,7 @@ func (s *sequencer) pumpPlain(now time.Time) {
 		}
 		s.sent++
 		s.outstanding++
-		s.replyBuf = appendPlainReply(s.replyBuf[:0], s.inbox, s.session, s.round, s.next)
+		s.replyBuf = appendPlainReply(s.replyBuf[:0], s.inbox, s.session, s.round, s.next+1) // from 1
 		if !s.send(now, s.lastSeq+s.sent-1, !s.withoutExpect) {
 			return
 		}
@@ -490,10 +490,11 @@ func (s *sequencer) settleBatch(count, lastStreamSeq uint64, duplicate bool, now
 }
 
 func (s *sequencer) handlePlain(a answer, now time.Time) {
-	if a.seq < s.head || a.seq >= s.next {
+	number := a.seq - 1
+	if number < s.head || number >= s.next {
 		return
 	}
-	e := s.at(a.seq)
+	e := s.at(number)
 	if e.answered {
 		return
 	}
