@@ -108,7 +108,7 @@ func checkURLShape(rest string, severalHosts bool) error {
 	beforeQuery, query, _ := strings.Cut(rest, "?")
 	authority, path, _ := strings.Cut(beforeQuery, "/")
 	if strings.Count(authority, "@") > 1 || strings.Contains(path, "@") ||
-		strings.Contains(query, "@") && !strings.Contains(authority, "@") && strings.Contains(authority, ":") && path == "" {
+		strings.Contains(query, "@") && !strings.Contains(authority, "@") && path == "" && (strings.Contains(authority, ":") || !severalHosts) {
 		return errUserInfo
 	}
 	hosts := authority
