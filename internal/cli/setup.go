@@ -87,6 +87,21 @@ func runSetup(ctx context.Context, in *invocation) error {
 	if err != nil {
 		return err
 	}
+	return in.setUp(ctx, opts, func(admin *replication.Admin, plan *provision.Plan) error {
+		if in.on("dry-run") {
+			if !in.on("json") {
+				if err := printf(in.stdout, "%s", plan.Script()); err != nil {
+					return err
+				}
+			}
+			return in.reportSetup(plan, opts, nil)
+		}
+		return in.reportSetup(plan, opts, in.applyPlan(ctx, admin, plan))
+	})
+}
+
+// setUp connects, makes the plan and gives it to work.
+func (in *invocation) setUp(ctx context.Context, opts provision.Options, work func(*replication.Admin, *provision.Plan) error) error {
 	admin, err := in.openAdmin(ctx)
 	if err != nil {
 		return err
@@ -103,16 +118,7 @@ func runSetup(ctx context.Context, in *invocation) error {
 	if err != nil {
 		return err
 	}
-	if in.on("dry-run") {
-		if !in.on("json") {
-			if err := printf(in.stdout, "%s", plan.Script()); err != nil {
-				return err
-			}
-		}
-		return in.reportSetup(plan, opts, nil)
-	}
-	err = in.applyPlan(ctx, admin, plan)
-	return in.reportSetup(plan, opts, err)
+	return work(admin, plan)
 }
 
 // applyPlan makes what is missing and says so on the way.

@@ -47,13 +47,26 @@ func runStatus(ctx context.Context, in *invocation) error {
 // showStatus looks once. When NATS cannot be reached it prints what PostgreSQL tells and
 // returns the error.
 func (in *invocation) showStatus(ctx context.Context) error {
+	status, err := in.readStatus(ctx)
+	if status == nil {
+		return err
+	}
+	if printErr := in.printStatus(*status); printErr != nil {
+		return printErr
+	}
+	return err
+}
+
+// readStatus asks both servers. Without PostgreSQL it returns nil and why; without NATS
+// what PostgreSQL tells, and why the rest is missing.
+func (in *invocation) readStatus(ctx context.Context) (*provision.Status, error) {
 	names, err := in.names()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	admin, err := in.openAdmin(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer admin.Close()
 	query := provision.StatusQuery{Names: names, Stream: in.str("stream"), Source: in.source()}
@@ -65,13 +78,10 @@ func (in *invocation) showStatus(ctx context.Context) error {
 	}
 	if natsErr != nil {
 		if status, err = provision.ReadStatus(ctx, admin, (*sink.Client)(nil), query); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if err := in.printStatus(status); err != nil {
-		return err
-	}
-	return natsErr
+	return &status, natsErr
 }
 
 func (in *invocation) printStatus(status provision.Status) error {

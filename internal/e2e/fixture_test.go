@@ -60,13 +60,8 @@ func newOutboxOn(tb testing.TB, cluster *testenv.Cluster, natsURL string, option
 // setup makes what is missing with the product's own command.
 func (o *outbox) setup(args ...string) {
 	o.tb.Helper()
-	o.exec("create table outbox(id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, event_id uuid NOT NULL DEFAULT gen_random_uuid(), aggregate_type text not null, aggregate_id text not null, aggregate_version bigint, event_type text not null, event_version integer not null default 1, topic text, payload jsonb, headers jsonb, traceparent text, occurred_at timestamptz not null default now())",
-		"create publication "+o.slot+" for table outbox with (publish='insert', publish_via_partition_root=true)")
-	o.exec("select pg_create_logical_replication_slot('"+o.slot+"','pgoutput')")
-	js := testenv.JetStream(o.tb, o.natsURL)
-	if _, err := js.CreateStream(testenv.Context(o.tb, testenv.Deadline), jetstream.StreamConfig{Name: o.stream, Subjects: []string{o.stream+".>"}, AllowBatchPublish: true}); err != nil {
-		o.tb.Fatal(err)
-	}
+	p := o.run(append([]string{"setup"}, args...)...)
+	p.WaitExit(0, testenv.Deadline)
 }
 
 // flags are the flags that all commands of this outbox take.
@@ -311,4 +306,3 @@ func (o *outbox) connect() *pgx.Conn {
 	o.tb.Helper()
 	return testenv.Connect(o.tb, o.databaseURL)
 }
-
