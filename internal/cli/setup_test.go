@@ -206,7 +206,7 @@ func TestSlotCreationThatWaitsEndsInTimeNamesTheTransactionAndLeavesNothing(t *t
 		t.Fatal(err)
 	}
 	for _, command := range [][]string{{"setup", "--timeout", "300ms"}, {"slot", "create", "--timeout", "300ms"}} {
-		s.env.run(command...).want(t, 1).says(t, "pid "+pid+", open for ", "hint: end that transaction (SELECT pg_terminate_backend("+pid+"))")
+		s.env.run(command...).want(t, 1).says(t, "creating it waits for an open transaction, pid "+pid+", open for ", "hint: end that transaction (SELECT pg_terminate_backend("+pid+"))")
 		if got := s.count(t, slotCount, s.slot); got != "0" {
 			t.Error("a half-made slot is left")
 		}
@@ -225,6 +225,7 @@ func TestSlotCreationThatWaitsEndsInTimeNamesTheTransactionAndLeavesNothing(t *t
 func TestTheRolePrintedByADryRunIsEnough(t *testing.T) {
 	server := testenv.Postgres(t)
 	s := newStand(t)
+	s.env["OUTBOX_CDC_TABLE"] = "shop.outbox" // in public everybody has USAGE
 	script := s.env.run("setup", "--dry-run").want(t, 0).stdout
 	if got := s.count(t, tableCount, "outbox"); got != "0" {
 		t.Fatal("the dry run made something")
@@ -238,7 +239,7 @@ func TestTheRolePrintedByADryRunIsEnough(t *testing.T) {
 		testenv.Exec(t, s.database, part)
 	}
 	s.env.run("setup").want(t, 0) // the stream is left
-	as := env{"DATABASE_URL": testenv.WithUser(t, s.database, role, "pw"), "NATS_URL": s.nats, "OUTBOX_CDC_SLOT": s.slot}
+	as := env{"DATABASE_URL": testenv.WithUser(t, s.database, role, "pw"), "NATS_URL": s.nats, "OUTBOX_CDC_SLOT": s.slot, "OUTBOX_CDC_TABLE": "shop.outbox"}
 	document := as.run("status", "--json").want(t, 0).document(t)
 	if got := at(t, document, "state"); got != "stopped" {
 		t.Errorf("state %v", got)

@@ -58,8 +58,10 @@ func (in *invocation) setUpFirst(ctx context.Context) error {
 	}
 	bo := backoff.NewExponentialBackOff()
 	bo.MaxInterval = setupBackoffMax
+	again := time.NewTimer(0)
+	defer again.Stop()
 	for {
-		err := in.setUp(ctx, opts, func(admin *replication.Admin, plan *provision.Plan) error {
+		err := in.setUp(ctx, opts, func(_ *replication.Admin, plan *provision.Plan) error {
 			err := plan.Apply(ctx, func(a provision.Action) {
 				in.log.Info("setup", "part", string(a.Part), "name", a.Name, "result", a.Result)
 			})
@@ -76,10 +78,11 @@ func (in *invocation) setUpFirst(ctx context.Context) error {
 		}
 		wait := bo.NextBackOff()
 		in.log.Warn("setup waits", "reason", err.Error(), "again_in", wait.Round(time.Millisecond).String())
+		again.Reset(wait)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(wait):
+		case <-again.C:
 		}
 	}
 }

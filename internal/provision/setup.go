@@ -63,10 +63,10 @@ func CreateSlot(ctx context.Context, admin *replication.Admin, name string, fail
 		return errors.Join(err, listErr)
 	}
 	if len(open) == 0 {
-		return fault.NewTransient(fmt.Sprintf("slot %s was not made within %s: it had to wait for an open transaction", name, timeout), "run the same command again", nil)
+		return fault.NewTransient(fmt.Sprintf("slot %s was not made within %s: creating it waited for an open transaction", name, timeout), "run the same command again", nil)
 	}
 	return fault.NewTransient(
-		fmt.Sprintf("slot %s was not made within %s: it has to wait for an open transaction, %s", name, timeout, open[0]),
+		fmt.Sprintf("slot %s was not made within %s: creating it waits for an open transaction, %s", name, timeout, open[0]),
 		fmt.Sprintf("end that transaction (%s), or give a longer --timeout; nothing was left behind", open[0].EndSQL()), nil)
 }
 
