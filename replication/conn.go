@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"strconv"
 	"strings"
@@ -59,9 +60,7 @@ func Connect(ctx context.Context, databaseURL, applicationName string) (*Conn, e
 	if err != nil {
 		return nil, err
 	}
-	for name, value := range sessionParameters {
-		cfg.RuntimeParams[name] = value
-	}
+	maps.Copy(cfg.RuntimeParams, sessionParameters)
 	cfg.RuntimeParams["application_name"] = applicationName
 	var buffer *bufio.Reader // of the attempt that succeeded, since attempts are made one after the other
 	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
@@ -117,7 +116,7 @@ func (c *Conn) IdentifySystem(ctx context.Context) (System, error) {
 	}
 	return System{
 		Identifier: res.SystemID,
-		Timeline:   uint32(res.Timeline), //nolint:gosec // a timeline is never negative
+		Timeline:   uint32(res.Timeline),
 		WALEndLSN:  res.XLogPos,
 		Database:   res.DBName,
 	}, nil
@@ -128,7 +127,7 @@ func (c *Conn) TimelineHistory(ctx context.Context, timeline uint32) ([]byte, er
 	if timeline <= 1 {
 		return nil, nil
 	}
-	res, err := pglogrepl.TimelineHistory(ctx, c.pg, int32(timeline)) //nolint:gosec // timelines are small
+	res, err := pglogrepl.TimelineHistory(ctx, c.pg, int32(timeline))
 	if err != nil {
 		return nil, fmt.Errorf("read history of timeline %d: %w", timeline, err)
 	}

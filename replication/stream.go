@@ -148,7 +148,7 @@ func (s *Stream) SendStatus(st Status, now time.Time) error {
 	binary.BigEndian.PutUint64(b[6:], uint64(st.WriteLSN))
 	binary.BigEndian.PutUint64(b[14:], uint64(st.FlushLSN))
 	binary.BigEndian.PutUint64(b[22:], uint64(st.ApplyLSN))
-	binary.BigEndian.PutUint64(b[30:], uint64(now.UnixMicro()-pgEpochOffset)) //nolint:gosec // two's complement is the wire form
+	binary.BigEndian.PutUint64(b[30:], uint64(now.UnixMicro()-pgEpochOffset))
 	b[38] = 0
 	if st.ReplyRequested {
 		b[38] = 1

@@ -30,7 +30,7 @@ func message(tb testing.TB, enc *sink.Encoder, n int) *sink.Message {
 	v.Kinds[decode.FieldEventID] = decode.KindUUID
 	v.Fields[decode.FieldAggregateType], v.Fields[decode.FieldEventType] = []byte("order"), []byte("placed")
 	v.Fields[decode.FieldPayload], v.Kinds[decode.FieldPayload] = []byte(`{"n":1}`), decode.KindJSON
-	ev := decode.NewEvent(decode.Position{Timeline: 1, CommitLSN: 100, Ordinal: uint64(n)}, time.Now(), decode.TableName{}, v) //nolint:gosec // small
+	ev := decode.NewEvent(decode.Position{Timeline: 1, CommitLSN: 100, Ordinal: uint64(n)}, time.Now(), decode.TableName{}, v)
 	m, err := enc.Encode(ev)
 	if err != nil {
 		tb.Fatal(err)

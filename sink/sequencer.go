@@ -164,7 +164,7 @@ func newSequencer(l limits, w wire, stream, inbox, session string) *sequencer {
 func (s *sequencer) at(number uint64) *entry { return &s.ring[number&uint64(len(s.ring)-1)] }
 
 // room tells whether add may be called.
-func (s *sequencer) room() bool { return s.end-s.head < uint64(s.limits.inFlightMax) } //nolint:gosec // positive
+func (s *sequencer) room() bool { return s.end-s.head < uint64(s.limits.inFlightMax) }
 
 // add hands over the next message in order.
 func (s *sequencer) add(m *Message) {
@@ -176,10 +176,10 @@ func (s *sequencer) add(m *Message) {
 }
 
 // inFlight returns how many messages are sent and not settled.
-func (s *sequencer) inFlight() int { return int(s.next - s.head) } //nolint:gosec // bounded by the ring
+func (s *sequencer) inFlight() int { return int(s.next - s.head) }
 
 // unsettled returns how many messages were added and are not settled.
-func (s *sequencer) unsettled() int { return int(s.end - s.head) } //nolint:gosec // bounded by the ring
+func (s *sequencer) unsettled() int { return int(s.end - s.head) }
 
 // oldestSentAt returns when the oldest unsettled message was sent; zero if none was.
 func (s *sequencer) oldestSentAt() time.Time {
@@ -234,7 +234,7 @@ func (s *sequencer) pumpBatch(now time.Time, more bool) {
 		}
 		s.sent++
 		last := s.next+1 == s.end && !more
-		roundFull := s.window < s.limits.inFlightMax && s.sent >= uint64(s.window) //nolint:gosec // positive
+		roundFull := s.window < s.limits.inFlightMax && s.sent >= uint64(s.window)
 		op := byte(opAppend)
 		switch {
 		case last || roundFull:

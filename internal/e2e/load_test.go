@@ -29,12 +29,12 @@ type load struct {
 // startLoad starts the writers; the seed is logged.
 func (o *outbox) startLoad(writers int, pauseMax time.Duration) *load {
 	o.tb.Helper()
-	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any number will do
+	seed := uint64(time.Now().UnixNano())
 	o.tb.Logf("load: seed %d", seed)
 	ctx, stop := context.WithCancel(context.Background())
 	l := &load{tb: o.tb, outbox: o, stop: stop, pauseMax: pauseMax}
 	for w := range writers {
-		rng := rand.New(rand.NewPCG(seed, uint64(w))) //nolint:gosec // a test's randomness
+		rng := rand.New(rand.NewPCG(seed, uint64(w)))
 		l.group.Go(func() { l.write(ctx, fmt.Sprintf("w%d", w), rng) })
 	}
 	o.tb.Cleanup(l.end)
@@ -64,7 +64,7 @@ func (l *load) write(ctx context.Context, aggregate string, rng *rand.Rand) {
 		conn, err := pgx.Connect(ctx, l.outbox.databaseURL)
 		if err == nil {
 			err = l.session(ctx, conn, aggregate, rng)
-			_ = conn.Close(context.Background())
+			_ = conn.Close(context.WithoutCancel(ctx))
 		}
 		if err != nil {
 			wait(ctx, 20*time.Millisecond)

@@ -42,7 +42,7 @@ func (c *catalog) preflight(ctx context.Context) error {
 		return fmt.Errorf("look at slot %s: %w", c.cfg.Slot, err)
 	}
 	for _, f := range findings.Warnings() {
-		c.log.Warn(f.Message, "code", f.Code, "fix", f.Fix)
+		c.log.Warn("look at this", "code", f.Code, "what", f.Message, "fix", f.Fix)
 	}
 	return findings.Fault() //nolint:wrapcheck // it is the user's sentence already
 }
@@ -109,7 +109,7 @@ func slotHolder(ctx context.Context, admin *replication.Admin, slot string) (hol
 	if err != nil {
 		return holder{}, false, fmt.Errorf("look who holds slot %s: %w", slot, err)
 	}
-	h.pid = uint32(pid) //nolint:gosec // a process id
+	h.pid = uint32(pid)
 	return h, found, nil
 }
 
@@ -119,7 +119,7 @@ func endWalsender(ctx context.Context, admin *replication.Admin, slot string, pi
 	found, err := admin.Lookup(ctx, []any{&ended}, `
 		SELECT pg_terminate_backend(s.active_pid) FROM pg_replication_slots s
 		WHERE s.slot_name = $1 AND s.active_pid = $2::int
-		  AND EXISTS (SELECT FROM pg_stat_replication r WHERE r.pid = s.active_pid)`, slot, int32(pid)) //nolint:gosec // a process id
+		  AND EXISTS (SELECT FROM pg_stat_replication r WHERE r.pid = s.active_pid)`, slot, int32(pid))
 	if err != nil {
 		return false, fmt.Errorf("end walsender %d of slot %s: %w", pid, slot, err)
 	}

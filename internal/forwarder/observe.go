@@ -41,7 +41,7 @@ func (f *Forwarder) Ready() (bool, string) {
 	default:
 		return false, s.state.String() + ": " + s.reason
 	}
-	if _, unpublished := f.watcher.seen(); unpublished != "" {
+	if unpublished := f.watcher.whyRed(); unpublished != "" {
 		return false, "the outbox is not published: " + unpublished
 	}
 	now := time.Now()
@@ -84,7 +84,6 @@ type Figures struct {
 func (f *Forwarder) Figures() Figures {
 	s := f.machine.snapshot()
 	events, bytes := f.queue.load()
-	_, unpublished := f.watcher.seen()
 	out := Figures{
 		State: s.state.String(), Reason: s.reason, Since: s.since.UTC(),
 		ConfirmedLSN:   pglogrepl.LSN(f.shared.confirmedLSN.Load()).String(),
@@ -93,7 +92,7 @@ func (f *Forwarder) Figures() Figures {
 		InFlight: f.figures.inFlight.Load(), Waiting: events, WaitingBytes: bytes,
 		FastBatches: f.figures.batched.Load(), OwnStream: f.figures.ownStream.Load(), Resyncs: f.figures.resyncs.Load(),
 		OrderViolations: f.figures.violations.Load(), SkippedRows: f.shared.skippedRows.Load(),
-		LastEvent: f.figures.lastEvent.Load(), Unpublished: unpublished,
+		LastEvent: f.figures.lastEvent.Load(), Unpublished: f.watcher.whyRed(),
 	}
 	if at := f.figures.oldestSentAt.Load(); at != 0 {
 		out.OldestUnacked = time.Since(time.Unix(0, at)).Seconds()

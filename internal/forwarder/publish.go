@@ -33,7 +33,6 @@ type publisher struct {
 	halt       error         // a poison event: what was handed over before it is still settled
 	ignored    map[string]bool
 	last       sink.Stats
-	awaySince  time.Time
 	debug      bool
 }
 
@@ -253,8 +252,8 @@ func (p *publisher) settle(settled []sink.Settlement) {
 	p.queue.release(p.generation, len(settled), bytes)
 	p.metrics.AddPublished(len(settled) - duplicates)
 	p.metrics.AddSkipped(metrics.SkippedDuplicate, duplicates)
-	p.figures.published.Add(uint64(len(settled) - duplicates)) //nolint:gosec // a count
-	p.figures.duplicates.Add(uint64(duplicates))               //nolint:gosec // a count
+	p.figures.published.Add(uint64(len(settled) - duplicates))
+	p.figures.duplicates.Add(uint64(duplicates))
 	p.figures.settledAt.Store(now.UnixNano())
 	last := settled[len(settled)-1]
 	p.figures.lastEvent.Store(&lastEvent{
@@ -269,8 +268,8 @@ func (p *publisher) report(now time.Time) {
 	events, bytes := p.queue.load()
 	p.metrics.SetInFlight(st.InFlight, bytes)
 	p.metrics.SetOldestUnacked(st.OldestSentAt)
-	p.metrics.AddOrderViolations(int(st.OrderViolations - p.last.OrderViolations)) //nolint:gosec // a small difference
-	p.metrics.AddRetries(int(st.Resent - p.last.Resent))                           //nolint:gosec // a small difference
+	p.metrics.AddOrderViolations(int(st.OrderViolations - p.last.OrderViolations))
+	p.metrics.AddRetries(int(st.Resent - p.last.Resent))
 	for range st.Reconnects - p.last.Reconnects {
 		p.metrics.AddReconnect(metrics.SideNATS)
 	}

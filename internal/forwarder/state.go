@@ -3,6 +3,7 @@ package forwarder
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -46,12 +47,7 @@ var moves = [stateCount][]State{
 }
 
 func mayMove(from, to State) bool {
-	for _, s := range moves[from] {
-		if s == to {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(moves[from], to)
 }
 
 const (
@@ -83,7 +79,7 @@ type machine struct {
 func newMachine(log *slog.Logger, onMove func(State), now time.Time) *machine {
 	m := &machine{log: log, onMove: onMove, state: StateConnecting, since: now, loggedAt: now}
 	onMove(StateConnecting)
-	log.Info(StateConnecting.String())
+	log.Info(StateConnecting.String()) //nolint:sloglint // the state is the message
 	return m
 }
 
@@ -148,9 +144,9 @@ func (m *machine) move(s State, reason string, now time.Time, attrs ...any) {
 	m.state, m.reason, m.since, m.loggedAt = s, reason, now, now
 	m.onMove(s)
 	if s == StateBackingOff {
-		m.log.Warn(s.String(), all...)
+		m.log.Warn(s.String(), all...) //nolint:sloglint // the state is the message
 	} else {
-		m.log.Info(s.String(), all...)
+		m.log.Info(s.String(), all...) //nolint:sloglint // the state is the message
 	}
 }
 
@@ -167,7 +163,7 @@ func (m *machine) remind(reason string, now time.Time) {
 		return
 	}
 	m.loggedAt = now
-	m.log.Warn("still "+m.state.String(), "reason", reason, "for", now.Sub(m.since).Round(time.Second).String())
+	m.log.Warn("still "+m.state.String(), "reason", reason, "for", now.Sub(m.since).Round(time.Second).String()) //nolint:sloglint // the state is the message
 }
 
 // snapshot is the state as health and status show it.

@@ -33,7 +33,6 @@ type watcher struct {
 	publicationAt time.Time
 
 	mu          sync.Mutex
-	slot        *replication.SlotInfo
 	unpublished string // why the outbox is not published; empty when it is
 	unreserved  bool
 }
@@ -74,9 +73,6 @@ func (w *watcher) failed(err error) {
 		w.shared.serverStopping.Store(state == sqlStateCannotConnectNow)
 	}
 	w.metrics.SetSlot(nil, nil, nil)
-	w.mu.Lock()
-	w.slot = nil
-	w.mu.Unlock()
 	if !w.away {
 		w.away = true
 		w.log.Debug("SQL connection failed", "error", err.Error())
@@ -112,9 +108,6 @@ func (w *watcher) lookAtSlot(ctx context.Context) error {
 	if err != nil {
 		return err //nolint:wrapcheck // it names the slot
 	}
-	w.mu.Lock()
-	w.slot = slot
-	w.mu.Unlock()
 	if slot == nil {
 		w.metrics.SetSlot(nil, nil, nil)
 		return nil
@@ -146,7 +139,7 @@ func (w *watcher) lookAtWalsender(ctx context.Context) error {
 	}
 	var busy bool
 	found, err := w.admin.Lookup(ctx, []any{&busy},
-		`SELECT coalesce(wait_event_type NOT IN ('Activity', 'Client'), true) FROM pg_stat_activity WHERE pid = $1::int`, int32(pid)) //nolint:gosec // a process id
+		`SELECT coalesce(wait_event_type NOT IN ('Activity', 'Client'), true) FROM pg_stat_activity WHERE pid = $1::int`, int32(pid))
 	if err != nil {
 		return err //nolint:wrapcheck // it is only logged
 	}
@@ -194,9 +187,9 @@ func (w *watcher) whyUnpublished(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// seen returns what was seen last.
-func (w *watcher) seen() (slot *replication.SlotInfo, unpublished string) {
+// whyRed returns why the outbox was not published at the last look, or "".
+func (w *watcher) whyRed() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.slot, w.unpublished
+	return w.unpublished
 }
