@@ -90,7 +90,7 @@ func (in *invocation) setUpFirst(ctx context.Context) error {
 func (in *invocation) forwarderDeps() forwarder.Deps {
 	b := buildVersion()
 	return forwarder.Deps{
-		Log: in.log, Metrics: metrics.New(b.Version, b.Revision), HTTPAddress: in.httpAddress(),
+		Log: in.log, Metrics: metrics.New(b.Version, b.Revision), HTTPAddress: in.httpAddress(), HTTPOptional: !in.given("http"),
 		Version: b.Version, Redact: in.redact, Status: in.runningStatus,
 	}
 }

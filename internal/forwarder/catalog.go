@@ -17,8 +17,9 @@ const catalogTimeout = 10 * time.Second
 // catalog is what the reader asks over an ordinary connection, opened for the
 // question and closed again: it asks seldom.
 type catalog struct {
-	cfg Config
-	log *slog.Logger
+	cfg    Config
+	log    *slog.Logger
+	warned map[string]bool // codes of findings that were logged; the reader's alone
 }
 
 func (c *catalog) open(ctx context.Context) (*replication.Admin, error) {
@@ -42,7 +43,10 @@ func (c *catalog) preflight(ctx context.Context) error {
 		return fmt.Errorf("look at slot %s: %w", c.cfg.Slot, err)
 	}
 	for _, f := range findings.Warnings() {
-		c.log.Warn("look at this", "code", f.Code, "what", f.Message, "fix", f.Fix)
+		if !c.warned[f.Code] {
+			c.warned[f.Code] = true
+			c.log.Warn("look at this", "code", f.Code, "what", f.Message, "fix", f.Fix)
+		}
 	}
 	return findings.Fault() //nolint:wrapcheck // it is the user's sentence already
 }

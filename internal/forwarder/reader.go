@@ -19,6 +19,8 @@ import (
 const (
 	readerBackoffStart = 100 * time.Millisecond
 	readerBackoffMax   = 30 * time.Second
+	// flapping is how short a stream may be for the next wait to grow nevertheless.
+	flapping = 2 * time.Second
 	// tick bounds how long a blocking receive hides that the forwarder is to stop.
 	tick = 100 * time.Millisecond
 	// localMax is how many items are gathered before they are handed over although
@@ -66,6 +68,7 @@ type reader struct {
 
 	session      *session
 	everStreamed bool
+	streamedAt   time.Time // when the present stream began; zero without one
 	// After a lost connection to the same server and timeline the stream goes on
 	// from resumeLSN, the end of the last complete transaction that was handed over,
 	// and leaves out the events of an open one that were handed over already.
@@ -98,7 +101,6 @@ func (r *reader) run(ctx context.Context) error {
 	bo.Reset()
 	for {
 		r.shared.readerTurnedAt.Store(time.Now().UnixNano())
-		began := time.Now()
 		err := r.once(ctx)
 		r.shared.holding.Store(false)
 		r.shared.walsenderPID.Store(0)
@@ -109,7 +111,7 @@ func (r *reader) run(ctx context.Context) error {
 		if f.Class != fault.Transient {
 			return f
 		}
-		if time.Since(began) > readerBackoffMax {
+		if !r.streamedAt.IsZero() && time.Since(r.streamedAt) > flapping {
 			bo.Reset()
 		}
 		r.onRetry()
@@ -154,7 +156,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // once connects, streams, and returns what ended it.
 func (r *reader) once(ctx context.Context) error {
-	r.shared.serverStopping.Store(false)
+	r.streamedAt = time.Time{}
 	conn, err := replication.Connect(ctx, r.cfg.DatabaseURL, r.cfg.applicationName())
 	if err != nil {
 		return err
@@ -169,10 +171,11 @@ func (r *reader) once(ctx context.Context) error {
 		stream.Close()
 		r.stream = nil
 	}()
+	r.shared.serverStopping.Store(false)
 	r.shared.walsenderPID.Store(stream.PID())
 	r.shared.lastFrameAt.Store(time.Now().UnixNano())
 	r.shared.holding.Store(true)
-	r.everStreamed = true
+	r.everStreamed, r.streamedAt = true, time.Now()
 	r.machine.setPostgres(StateStreaming, "", time.Now(), "slot", r.cfg.Slot, "from", r.startLSN().String(),
 		"timeline", r.session.timelines.Current, "server", conn.ServerVersion())
 	return r.streamLoop(ctx)

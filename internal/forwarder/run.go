@@ -21,7 +21,10 @@ type Deps struct {
 	Metrics *metrics.Metrics
 	// HTTPAddress is where health, metrics and the live page are served; empty for nowhere.
 	HTTPAddress string
-	Version     string
+	// HTTPOptional says that a taken address is no failure: it is tried again until it
+	// is free, as it gets when this is the standby of a leader on the same machine.
+	HTTPOptional bool
+	Version      string
 	// Redact takes secrets out of text; nil changes nothing.
 	Redact func(string) string
 	// Status makes the document of GET /status from the running figures; nil serves
@@ -56,7 +59,7 @@ func New(cfg Config, deps Deps) (*Forwarder, error) {
 		queue:  newQueue(queueFactor*cfg.InFlightMax, cfg.InFlightMaxBytes),
 		shared: &shared{}, figures: &figures{},
 	}
-	f.watcher = &watcher{cfg: cfg, log: deps.Log, metrics: deps.Metrics, shared: f.shared, catalog: &catalog{cfg: cfg, log: deps.Log}}
+	f.watcher = &watcher{cfg: cfg, log: deps.Log, metrics: deps.Metrics, shared: f.shared, catalog: &catalog{cfg: cfg, log: deps.Log, warned: map[string]bool{}}}
 	f.machine = newMachine(deps.Log, func(s State) { deps.Metrics.SetState(s.String()) }, time.Now())
 	return f, nil
 }
@@ -68,12 +71,12 @@ const queueFactor = 2
 // Run forwards until ctx is done and then drains, within the shutdown timeout. It
 // returns nil after that, and an error for what only a person can mend. It blocks.
 func (f *Forwarder) Run(ctx context.Context) error {
-	var server *web.Server
-	if f.deps.HTTPAddress != "" {
-		var err error
-		if server, err = f.listen(ctx); err != nil {
-			return err
-		}
+	server, err := f.listen(ctx)
+	if err != nil && !f.deps.HTTPOptional {
+		return err
+	}
+	if err != nil {
+		f.deps.Log.Warn("health and metrics are not served until the address is free", "error", err.Error(), "hint", "give --http another address, or off")
 	}
 	runCtx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -134,11 +137,9 @@ func (f *Forwarder) Run(ctx context.Context) error {
 		f.watcher.run(watchCtx)
 		return nil
 	})
-	if server != nil {
-		// Owns the listener; stops when watchCtx is done; waited for by side.Wait.
-		side.Go(func() error { return stopOn(server.Run(watchCtx), stop) })
-	}
-	err := work.Wait()
+	// Owns the listener; stops when watchCtx is done; waited for by side.Wait.
+	side.Go(func() error { return stopOn(f.serve(watchCtx, server), stop) })
+	err = work.Wait()
 	endWatch()
 	if sideErr := side.Wait(); err == nil {
 		err = sideErr
@@ -173,7 +174,30 @@ func (f *Forwarder) beginDrain() {
 	})
 }
 
+// listenEvery is how often a taken address is tried again.
+const listenEvery = 2 * time.Second
+
+// serve serves HTTP until ctx is done. Without a server it waits for the address.
+func (f *Forwarder) serve(ctx context.Context, server *web.Server) error {
+	if f.deps.HTTPAddress == "" {
+		return nil
+	}
+	for server == nil {
+		if !pause(ctx, listenEvery) {
+			return nil
+		}
+		var err error
+		if server, err = f.listen(ctx); err == nil {
+			f.deps.Log.Info("health and metrics are served now", "address", server.Addr())
+		}
+	}
+	return server.Run(ctx) //nolint:wrapcheck // it names the address
+}
+
 func (f *Forwarder) listen(ctx context.Context) (*web.Server, error) {
+	if f.deps.HTTPAddress == "" {
+		return nil, nil //nolint:nilnil // nothing is to be served
+	}
 	server, err := web.Listen(ctx, web.Config{
 		Addr: f.deps.HTTPAddress, Source: f, Metrics: f.deps.Metrics.Handler(),
 		Version: f.deps.Version, Redact: f.deps.Redact, Log: f.deps.Log,

@@ -40,8 +40,9 @@ type watcher struct {
 // run looks until ctx is done.
 func (w *watcher) run(ctx context.Context) {
 	defer w.close()
-	for pause(ctx, watchEvery) {
+	for again := false; again || pause(ctx, watchEvery); {
 		err := w.look(ctx)
+		again = err != nil
 		if err == nil {
 			if w.away {
 				w.log.Info("SQL connection is back")
@@ -53,6 +54,9 @@ func (w *watcher) run(ctx context.Context) {
 			return
 		}
 		w.failed(err)
+		if replication.SQLState(err) == sqlStateAdminShutdown {
+			continue // the next attempt tells whether the server is going down
+		}
 		if !pause(ctx, watchReconnectWait) {
 			return
 		}
@@ -69,8 +73,8 @@ func (w *watcher) close() {
 // failed notes what a failed look means.
 func (w *watcher) failed(err error) {
 	w.close()
-	if state := replication.SQLState(err); state == sqlStateAdminShutdown || state == sqlStateCannotConnectNow {
-		w.shared.serverStopping.Store(state == sqlStateCannotConnectNow)
+	if replication.SQLState(err) == sqlStateCannotConnectNow {
+		w.shared.serverStopping.Store(true)
 	}
 	w.metrics.SetSlot(nil, nil, nil)
 	if !w.away {
