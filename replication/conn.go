@@ -3,6 +3,7 @@ package replication
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -202,7 +203,8 @@ type StartOptions struct {
 }
 
 // Start begins to stream and turns the connection into a Stream; the Conn must
-// not be used afterwards, except that Close is harmless.
+// not be used afterwards, except that Close is harmless. After a refusal by the
+// server (an error with a SQLSTATE) the Conn is as before.
 func (c *Conn) Start(ctx context.Context, opts StartOptions) (*Stream, error) {
 	args := []string{"proto_version '1'", "publication_names '" + quotePublication(opts.Publication) + "'"}
 	if opts.Messages {
@@ -212,7 +214,11 @@ func (c *Conn) Start(ctx context.Context, opts StartOptions) (*Stream, error) {
 		Mode: pglogrepl.LogicalReplication, PluginArgs: args,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("start replication on slot %q: %w", opts.Slot, err)
+		err = fmt.Errorf("start replication on slot %q: %w", opts.Slot, err)
+		if SQLState(err) != "" {
+			err = errors.Join(err, c.skipToReady(ctx))
+		}
+		return nil, err
 	}
 	pid := c.pg.PID()
 	hijacked, err := c.pg.Hijack()
@@ -220,6 +226,20 @@ func (c *Conn) Start(ctx context.Context, opts StartOptions) (*Stream, error) {
 		return nil, fmt.Errorf("take over replication connection: %w", err)
 	}
 	return newStream(hijacked.Conn, hijacked.Frontend, c.buffer, pid), nil
+}
+
+// skipToReady reads what the server sends behind an error, which pglogrepl leaves
+// unread: the next question would take it for its answer.
+func (c *Conn) skipToReady(ctx context.Context) error {
+	for {
+		msg, err := c.pg.ReceiveMessage(ctx)
+		if err != nil {
+			return fmt.Errorf("read to the end of a refusal: %w", err)
+		}
+		if _, ready := msg.(*pgproto3.ReadyForQuery); ready {
+			return nil
+		}
+	}
 }
 
 // quotePublication writes a name as an item of the identifier list inside the
