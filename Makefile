@@ -62,7 +62,7 @@ vuln: ## known vulnerabilities in the code that is reached
 	@.ci/vuln $(GOVULNCHECK)
 
 .PHONY: bench
-bench: build ## drain a backlog of BENCH_ROWS=200000 rows, beside the bare loop
+bench: ## drain a backlog of BENCH_ROWS=200000 rows, beside the bare loop
 	@.ci/need
 	@BENCH_ROWS=$(BENCH_ROWS) go test -run '^$$' -bench Backlog -benchtime 1x -timeout 30m ./internal/bench
 

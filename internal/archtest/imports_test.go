@@ -39,9 +39,11 @@ var arrows = map[string][]string{
 	"internal/archtest": {},
 
 	// For tests alone: see testOnly.
-	"internal/testenv":  {"internal/devstack"},
-	"internal/e2e":      {"decode"}, // from outside, on the built binary; decode only reads positions
-	"decode/decodetest": {"decode"},
+	"internal/bench":          {},
+	"internal/bench/bareloop": {}, // beside the product: it must share none of its tricks
+	"internal/testenv":        {"internal/devstack"},
+	"internal/e2e":            {"decode"}, // from outside, on the built binary; decode only reads positions
+	"decode/decodetest":       {"decode"},
 }
 
 // testOnly are packages that only tests may import.
