@@ -61,6 +61,7 @@ type Publisher struct {
 	values   [][]string
 	msg      nats.Msg
 	everOpen bool // something was acknowledged once
+	everConn bool // the server took our credentials once
 
 	backoff   *backoff.ExponentialBackOff
 	retryAt   time.Time
@@ -452,9 +453,9 @@ func (p *Publisher) connect(ctx context.Context, now time.Time) error {
 	if err != nil {
 		var cfgErr *ConfigError
 		switch {
-		case errors.As(err, &cfgErr):
+		case errors.As(err, &cfgErr) && !p.everConn:
 			return fault.NewOperator("nats-config", cfgErr.Error(), cfgErr.Hint, nil)
-		case errors.Is(err, nats.ErrAuthorization) && !p.everOpen:
+		case errors.Is(err, nats.ErrAuthorization) && !p.everConn:
 			return fault.NewOperator("nats-authorization", "connect to NATS", "check the user and password or the credentials file for --nats-url", err)
 		}
 		p.wait(now, err)
@@ -471,7 +472,7 @@ func (p *Publisher) connect(ctx context.Context, now time.Time) error {
 		p.wait(now, fmt.Errorf("subscribe to answers: %w", err))
 		return nil
 	}
-	p.client, p.sub = c, sub
+	p.client, p.sub, p.everConn = c, sub, true
 	p.abort.Store(c)
 	p.seenEpo = p.epoch.Load()
 	return nil
