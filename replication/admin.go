@@ -110,7 +110,7 @@ func (a *Admin) InTransaction(ctx context.Context, work func(Tx) error) error {
 // Exec runs SQL text, which may hold several statements.
 func (t Tx) Exec(ctx context.Context, sql string) error {
 	if _, err := t.tx.Conn().PgConn().Exec(ctx, sql).ReadAll(); err != nil {
-		return err //nolint:wrapcheck // the caller knows what the statement is for
+		return err
 	}
 	return nil
 }
@@ -118,7 +118,7 @@ func (t Tx) Exec(ctx context.Context, sql string) error {
 // ExecArgs runs one statement with parameters.
 func (t Tx) ExecArgs(ctx context.Context, sql string, args ...any) error {
 	_, err := t.tx.Exec(ctx, sql, args...)
-	return err //nolint:wrapcheck // the caller knows what the statement is for
+	return err
 }
 
 // Lookup runs a query of one row and scans it into into. It returns false when there is no row.

@@ -58,7 +58,7 @@ func (c *Client) LastEvent(ctx context.Context, stream, source, template string)
 			return m.event(), nil
 		}
 	}
-	return nil, nil //nolint:nilnil // none is a normal answer here
+	return nil, nil
 }
 
 type fetched struct {
@@ -95,7 +95,7 @@ func (c *Client) message(ctx context.Context, stream, request string) (*fetched,
 	}
 	if answer.Error != nil {
 		if answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound {
-			return nil, nil //nolint:nilnil // no message is a normal answer here
+			return nil, nil
 		}
 		return nil, fmt.Errorf("read message of stream %q: %w", stream, answer.Error)
 	}

@@ -94,13 +94,13 @@ func TestEachWrongFlagKeyOrValueIsNamedAndEndsWithCode2BeforeAnyConnection(t *te
 		says string
 	}{
 		{args: nil, says: "no command given"},
-		{args: []string{"strat"}, says: `unknown command "strat"`},
+		{args: []string{"statsu"}, says: "unknown command \"statsu\"\nhint: did you mean outbox-cdc status?"},
 		{args: []string{"slot"}, says: "slot: no command given"},
 		{args: []string{"slot", "dorp"}, says: `unknown command "slot dorp"` + "\nhint: did you mean outbox-cdc slot drop?"},
 		{args: []string{"status", "now"}, says: `unexpected argument "now"`},
 		{args: []string{"status", "--slto", "x"}, says: "unknown flag --slto\nhint: did you mean --slot?"},
 		{args: []string{"--slto", "x", "status"}, says: "unknown flag --slto\nhint: did you mean --slot?"},
-		{args: []string{"status", "--replicas", "3"}, says: "--replicas belongs to outbox-cdc setup, stream create"},
+		{args: []string{"status", "--dry-run"}, says: "--dry-run belongs to outbox-cdc setup, migrate up"},
 		{args: []string{"status", "--slot"}, says: "--slot needs a value"},
 		{args: []string{"status", "--json=maybe"}, says: `--json "maybe" is not true or false`},
 		{args: []string{"status", "--slot", "Billing-EU"}, says: `--slot "Billing-EU" is not a slot name`},
@@ -149,12 +149,13 @@ func TestEachWrongFlagKeyOrValueIsNamedAndEndsWithCode2BeforeAnyConnection(t *te
 	}
 }
 
-
 func TestAFlagBeatsTheEnvironmentWhichBeatsTheFile(t *testing.T) {
 	database := testenv.Postgres(t).NewDatabase(t)
 	file := writeFile(t, "slot: from_file\nstream: FROM_FILE\ntable: public.from_file\nnats-url:\n  - nats://127.0.0.1:1\n")
 	e := env{"OUTBOX_CDC_SLOT": "from_env", "OUTBOX_CDC_STREAM": "FROM_ENV", "OUTBOX_CDC_CONFIG": file, "DATABASE_URL": database}
-	missing := func(args ...string) string { return e.run(append([]string{"slot", "show"}, args...)...).want(t, 3).stderr }
+	missing := func(args ...string) string {
+		return e.run(append([]string{"slot", "show"}, args...)...).want(t, 3).stderr
+	}
 	for _, tc := range []struct {
 		args []string
 		want string

@@ -102,7 +102,7 @@ func writeFlag(b *strings.Builder, s setting) {
 	} else if s.def != "" {
 		text += " (default: " + s.def + ")"
 	}
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		if column+1+len(word) > helpWidth {
 			b.WriteString("\n" + strings.Repeat(" ", helpFlagColumn))
 			column = helpFlagColumn

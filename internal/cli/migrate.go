@@ -54,10 +54,10 @@ func migrateCommand() command {
 	}
 }
 
-// migrateTo is the version to stop at, or without one the given default.
-func (in *invocation) migrateTo(without int) int {
+// migrateTo is the version to stop at; 0 where none is given.
+func (in *invocation) migrateTo() int {
 	if in.isWord("to") {
-		return without
+		return 0
 	}
 	return in.integer("to")
 }
@@ -79,13 +79,13 @@ func (in *invocation) withMigrator(ctx context.Context, work func(*provision.Mig
 func runMigrateUp(ctx context.Context, in *invocation) error {
 	return in.withMigrator(ctx, func(m *provision.Migrator) error {
 		if in.on("dry-run") {
-			list, err := m.Pending(ctx, in.migrateTo(0))
+			list, err := m.Pending(ctx, in.migrateTo())
 			if err != nil {
 				return err
 			}
 			return in.reportMigrations(list, "would be done")
 		}
-		done, err := m.Up(ctx, in.migrateTo(0))
+		done, err := m.Up(ctx, in.migrateTo())
 		if reportErr := in.reportMigrations(done, "done"); reportErr != nil {
 			return reportErr
 		}
@@ -104,13 +104,13 @@ func runMigrateDown(ctx context.Context, in *invocation) error {
 	}
 	return in.withMigrator(ctx, func(m *provision.Migrator) error {
 		if in.on("dry-run") {
-			list, err := m.Undoable(ctx, in.migrateTo(0))
+			list, err := m.Undoable(ctx, in.migrateTo())
 			if err != nil {
 				return err
 			}
 			return in.reportMigrations(list, "would be undone")
 		}
-		undone, err := m.Down(ctx, in.migrateTo(0))
+		undone, err := m.Down(ctx, in.migrateTo())
 		if reportErr := in.reportMigrations(undone, "undone"); reportErr != nil {
 			return reportErr
 		}

@@ -83,7 +83,7 @@ func checkSubject(text string) error {
 
 func checkSource(text string) error {
 	if text == "" || len(text) > sourceMax || strings.ContainsFunc(text, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._:-", r))
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._:-", r)
 	}) {
 		return fmt.Errorf("is not a source name (1 to %d of A-Z, a-z, 0-9 and . _ : -)", sourceMax)
 	}

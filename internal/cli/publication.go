@@ -56,7 +56,7 @@ func runPublicationCreate(ctx context.Context, in *invocation) error {
 			return fault.NewOperator("table-missing", fmt.Sprintf("table %s does not exist in database %s", names.Table, pg.Server.Database), "outbox-cdc migrate up", nil)
 		}
 		if pg.Publication != nil {
-			if err := provision.JudgePublication(pg, names).Fault(); err != nil {
+			if err := provision.PublicationFault(pg, names); err != nil {
 				return err
 			}
 			return in.report("publication", names.Publication, provision.ResultExists, "")
@@ -71,7 +71,7 @@ func runPublicationCreate(ctx context.Context, in *invocation) error {
 			return in.report("publication", names.Publication, provision.ResultMissing, sql)
 		}
 		if err := admin.CreatePublication(ctx, names.Publication, names.Table.Schema, names.Table.Name); err != nil {
-			return err //nolint:wrapcheck // it names the publication
+			return err
 		}
 		return in.report("publication", names.Publication, provision.ResultCreated, "")
 	})
@@ -91,7 +91,7 @@ func runPublicationDrop(ctx context.Context, in *invocation) error {
 	return in.withAdmin(ctx, func(admin *replication.Admin) error {
 		info, err := admin.Publication(ctx, in.publication())
 		if err != nil {
-			return err //nolint:wrapcheck // it names the publication
+			return err
 		}
 		if info == nil {
 			return in.publicationMissing()
@@ -100,7 +100,7 @@ func runPublicationDrop(ctx context.Context, in *invocation) error {
 			return in.report("publication", info.Name, "would be dropped", "DROP PUBLICATION "+replication.QuoteName(info.Name)+";\n")
 		}
 		if err := admin.DropPublication(ctx, info.Name); err != nil {
-			return err //nolint:wrapcheck // it names the publication
+			return err
 		}
 		return in.report("publication", info.Name, "dropped", "")
 	})
@@ -127,7 +127,7 @@ func runPublicationShow(ctx context.Context, in *invocation) error {
 	return in.withAdmin(ctx, func(admin *replication.Admin) error {
 		info, err := admin.Publication(ctx, in.publication())
 		if err != nil {
-			return err //nolint:wrapcheck // it names the publication
+			return err
 		}
 		document := publicationDocument{Name: in.publication(), Tables: []publishedTableDocument{}}
 		if info != nil {

@@ -46,7 +46,7 @@ func countOr[N int64 | uint64](n *N, without string) string {
 	if n == nil {
 		return without
 	}
-	return humanize.Comma(int64(*n)) //nolint:gosec // counts stay far below
+	return humanize.Comma(int64(*n))
 }
 
 // secondsText writes an age for a person.

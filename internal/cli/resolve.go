@@ -144,7 +144,7 @@ func (v value) check() error {
 
 func (v value) wrong(err error) error {
 	hint := fmt.Sprintf("outbox-cdc %s --help describes --%s", v.command, v.setting.name)
-	if known, ok := err.(interface{ Hint() string }); ok { //nolint:errorlint // checks return it unwrapped
+	if known, ok := err.(interface{ Hint() string }); ok {
 		return fault.NewUsage(v.from()+": "+err.Error(), known.Hint())
 	}
 	if v.setting.secret {

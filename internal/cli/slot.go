@@ -95,7 +95,7 @@ func runSlotShow(ctx context.Context, in *invocation) error {
 	return in.withAdmin(ctx, func(admin *replication.Admin) error {
 		info, err := admin.Slot(ctx, in.str("slot"))
 		if err != nil {
-			return err //nolint:wrapcheck // it names the slot
+			return err
 		}
 		if in.on("json") {
 			document := slotDocument{Exists: info != nil, SlotInfo: info}
@@ -130,13 +130,13 @@ func runSlotCreate(ctx context.Context, in *invocation) error {
 		}
 		failover := !in.on("no-failover")
 		if pg.Slot != nil {
-			if err := provision.JudgeSlot(pg, names).Fault(); err != nil {
+			if err := provision.SlotFault(pg, names); err != nil {
 				return err
 			}
 			return in.report("slot", names.Slot, provision.ResultExists, "")
 		}
 		sql := replication.CreateSlotSQL(names.Slot, failover, pg.Server.VersionNumber) + ";\n"
-		if err := provision.JudgeServer(pg).Fault(); err != nil {
+		if err := provision.ServerFault(pg); err != nil {
 			return err
 		}
 		if pg.Publication == nil {
@@ -167,7 +167,7 @@ func runSlotDrop(ctx context.Context, in *invocation) error {
 	return in.withAdmin(ctx, func(admin *replication.Admin) error {
 		info, err := admin.Slot(ctx, slot)
 		if err != nil {
-			return err //nolint:wrapcheck // it names the slot
+			return err
 		}
 		if info == nil {
 			return in.slotMissing()
@@ -181,7 +181,7 @@ func runSlotDrop(ctx context.Context, in *invocation) error {
 			return in.slotInUse(*info.ActivePID)
 		}
 		if err := admin.DropSlot(ctx, slot); err != nil {
-			return err //nolint:wrapcheck // it names the slot
+			return err
 		}
 		return in.report("slot", slot, "dropped", "")
 	})
@@ -205,7 +205,7 @@ func runSlotAdvance(ctx context.Context, in *invocation) error {
 	return in.withAdmin(ctx, func(admin *replication.Admin) error {
 		info, err := admin.Slot(ctx, slot)
 		if err != nil {
-			return err //nolint:wrapcheck // it names the slot
+			return err
 		}
 		if info == nil {
 			return in.slotMissing()
@@ -224,7 +224,7 @@ func runSlotAdvance(ctx context.Context, in *invocation) error {
 		}
 		end, err := admin.AdvanceSlot(ctx, slot, target)
 		if err != nil {
-			return err //nolint:wrapcheck // it names the slot
+			return err
 		}
 		return in.report("slot", slot, "advanced to "+end.String(), "")
 	})
@@ -234,7 +234,7 @@ func runSlotAdvance(ctx context.Context, in *invocation) error {
 func (in *invocation) advanceTarget(ctx context.Context, admin *replication.Admin, info *replication.SlotInfo) (pglogrepl.LSN, error) {
 	walEndLSN, err := admin.WALEnd(ctx)
 	if err != nil || in.str("to") == advanceToEnd {
-		return walEndLSN, err //nolint:wrapcheck // it says what was read
+		return walEndLSN, err
 	}
 	target := must(pglogrepl.ParseLSN(in.str("to")))
 	if target > walEndLSN {

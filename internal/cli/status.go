@@ -86,11 +86,11 @@ func (in *invocation) readStatus(ctx context.Context) (*provision.Status, error)
 
 func (in *invocation) printStatus(status provision.Status) error {
 	if !in.on("json") {
-		clear := ""
+		home := ""
 		if in.on("watch") && isTerminal(in.stdout) {
-			clear = "\x1b[H\x1b[2J"
+			home = "\x1b[H\x1b[2J"
 		}
-		return printf(in.stdout, "%s%s", clear, statusText(status))
+		return printf(in.stdout, "%s%s", home, statusText(status))
 	}
 	if !in.on("watch") {
 		return printJSON(in.stdout, status)
@@ -186,7 +186,7 @@ func streamLine(s provision.StreamStatus) string {
 	}
 	var bytes *int64
 	if s.Bytes != nil {
-		n := int64(*s.Bytes) //nolint:gosec // sizes stay far below
+		n := int64(*s.Bytes)
 		bytes = &n
 	}
 	window := "unknown"

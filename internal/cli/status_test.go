@@ -83,7 +83,9 @@ func TestStatusHasTheKeysOfTheContractAndNamesEachState(t *testing.T) {
 func TestStatusFindsTheOldestRowThatIsNotInTheStreamWithoutAForwarder(t *testing.T) {
 	s := newStand(t)
 	s.env.run("setup").want(t, 0)
-	oldest := func() any { return at(t, s.env.run("status", "--json").want(t, 0).document(t), "oldest_undelivered_seconds") }
+	oldest := func() any {
+		return at(t, s.env.run("status", "--json").want(t, 0).document(t), "oldest_undelivered_seconds")
+	}
 	if got := oldest(); got != nil {
 		t.Errorf("empty table: got %v", got)
 	}

@@ -48,7 +48,7 @@ func runStreamCreate(ctx context.Context, in *invocation) error {
 	spec.AllowBatched = client.SupportsBatched()
 	status, err := client.StreamStatus(ctx, spec.Name)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the stream
+		return err
 	}
 	if status.Exists {
 		for _, d := range sink.Diff(spec, status) {
@@ -59,7 +59,7 @@ func runStreamCreate(ctx context.Context, in *invocation) error {
 	if in.on("dry-run") {
 		config, err := spec.JSON()
 		if err != nil {
-			return err //nolint:wrapcheck // it names the stream
+			return err
 		}
 		if in.on("json") {
 			return printJSON(in.stdout, map[string]any{"kind": "stream", "name": spec.Name, "result": provision.ResultMissing, "stream": json.RawMessage(config)})
@@ -67,7 +67,7 @@ func runStreamCreate(ctx context.Context, in *invocation) error {
 		return printf(in.stdout, "%s\n", config)
 	}
 	if err := client.CreateStream(ctx, spec); err != nil {
-		return err //nolint:wrapcheck // it names the stream
+		return err
 	}
 	return in.report("stream", spec.Name, provision.ResultCreated, "")
 }
@@ -105,7 +105,7 @@ func runStreamShow(ctx context.Context, in *invocation) error {
 	defer client.Close()
 	s, err := client.StreamStatus(ctx, in.str("stream"))
 	if err != nil {
-		return err //nolint:wrapcheck // it names the stream
+		return err
 	}
 	if in.on("json") {
 		if s.Subjects == nil {
@@ -140,6 +140,6 @@ func (in *invocation) printStream(s sink.StreamStatus) error {
 		newest = s.LastTime.UTC().Format(time.RFC3339)
 	}
 	return printf(in.stdout, "stream %s\n  subjects    %s\n  messages    %s, %s, sequences %d to %d, newest %s\n  storage     %s, %d replicas, %s retention, %s, discard %s\n  duplicates  seen for %s\n  batches     %t\n",
-		s.Name, strings.Join(s.Subjects, ", "), humanize.Comma(int64(s.Messages)), humanize.IBytes(s.Bytes), s.FirstSequence, s.LastSequence, newest, //nolint:gosec // counts stay far below
+		s.Name, strings.Join(s.Subjects, ", "), humanize.Comma(int64(s.Messages)), humanize.IBytes(s.Bytes), s.FirstSequence, s.LastSequence, newest,
 		s.Storage, s.Replicas, s.Retention, age, s.Discard, s.DuplicateWindow, s.AllowBatched)
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -102,10 +103,8 @@ func integerBetween(lowest, highest int) check {
 
 func oneOf(words ...string) check {
 	return func(text string) error {
-		for _, word := range words {
-			if text == word {
-				return nil
-			}
+		if slices.Contains(words, text) {
+			return nil
 		}
 		return fmt.Errorf("is not one of %s", strings.Join(words, ", "))
 	}

@@ -30,8 +30,8 @@ type Findings []Finding
 
 // Fault returns the first failure as an error for a person to act on (exit code 3), or
 // nil when there is none.
-func (fs Findings) Fault() error {
-	for _, f := range fs {
+func (fs *Findings) Fault() error {
+	for _, f := range *fs {
 		if f.Level == LevelFail {
 			return fault.NewOperator(f.Code, f.Message, f.Fix, nil)
 		}
@@ -40,9 +40,9 @@ func (fs Findings) Fault() error {
 }
 
 // Warnings returns the findings that stop nothing and that a person should know of.
-func (fs Findings) Warnings() Findings {
+func (fs *Findings) Warnings() Findings {
 	var warnings Findings
-	for _, f := range fs {
+	for _, f := range *fs {
 		if f.Level == LevelWarn {
 			warnings = append(warnings, f)
 		}
@@ -51,8 +51,8 @@ func (fs Findings) Warnings() Findings {
 }
 
 // Has reports whether there is a finding with that code which is not ok.
-func (fs Findings) Has(code string) bool {
-	for _, f := range fs {
+func (fs *Findings) Has(code string) bool {
+	for _, f := range *fs {
 		if f.Code == code && f.Level != LevelOK {
 			return true
 		}

@@ -39,7 +39,7 @@ type Migrator struct {
 func NewMigrator(admin *replication.Admin, target migrations.Target) (*Migrator, error) {
 	steps, err := migrations.Steps()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the file
+		return nil, err
 	}
 	return &Migrator{admin: admin, target: target, steps: steps}, nil
 }
@@ -71,7 +71,7 @@ func (m *Migrator) Status(ctx context.Context) ([]Migration, error) {
 
 func (m *Migrator) hasVersionTable(ctx context.Context) (bool, error) {
 	t, err := m.admin.Table(ctx, m.target.Schema, migrations.VersionTable)
-	return t != nil, err //nolint:wrapcheck // it names the table
+	return t != nil, err
 }
 
 // Up does the steps that are not done, up to and including a version (0 for all), each
@@ -115,7 +115,7 @@ func (m *Migrator) Pending(ctx context.Context, to int) ([]Migration, error) {
 	}
 	outbox, err := m.admin.Table(ctx, m.target.Schema, m.target.Table)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the table
+		return nil, err
 	}
 	var pending []Migration
 	for i, step := range list {
@@ -165,7 +165,7 @@ func (m *Migrator) prepare(ctx context.Context) error {
 		}
 		exists, err := tx.Lookup(ctx, []any{new(int)}, "SELECT 1 FROM pg_namespace WHERE nspname = $1", m.target.Schema)
 		if err != nil {
-			return err //nolint:wrapcheck // wrapped below
+			return err
 		}
 		sql := m.target.VersionTableSQL()
 		if !exists {
@@ -180,7 +180,7 @@ func (m *Migrator) prepare(ctx context.Context) error {
 }
 
 func lockMigrations(ctx context.Context, tx replication.Tx) error {
-	return tx.Exec(ctx, fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", migrationLock)) //nolint:wrapcheck // the caller names the step
+	return tx.Exec(ctx, fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", migrationLock))
 }
 
 func (m *Migrator) upStep(ctx context.Context, tx replication.Tx, step migrations.Step) (applied, adopted bool, err error) {
@@ -189,13 +189,13 @@ func (m *Migrator) upStep(ctx context.Context, tx replication.Tx, step migration
 	}
 	done, err := tx.Lookup(ctx, []any{new(int)}, "SELECT version FROM "+m.target.VersionTableName()+" WHERE outbox = $1 AND version = $2", m.target.Table, step.Version)
 	if err != nil || done {
-		return false, false, err //nolint:wrapcheck // the caller names the step
+		return false, false, err
 	}
 	if step.Version == migrations.OutboxStep {
 		adopted, err = tx.Lookup(ctx, []any{new(int)},
 			"SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2", m.target.Schema, m.target.Table)
 		if err != nil {
-			return false, false, err //nolint:wrapcheck // the caller names the step
+			return false, false, err
 		}
 	}
 	sql := step.RecordSQL(m.target, adopted)
@@ -245,7 +245,7 @@ func (m *Migrator) downStep(ctx context.Context, tx replication.Tx, step migrati
 		" o WHERE o.version = v.version AND o.outbox <> v.outbox)::int FROM "+m.target.VersionTableName()+" v WHERE v.outbox = $1 AND v.version = $2",
 		m.target.Table, step.Version)
 	if err != nil || !found {
-		return false, false, err //nolint:wrapcheck // the caller names the step
+		return false, false, err
 	}
 	sql := step.ForgetSQL(m.target)
 	shared := step.Version != migrations.OutboxStep && others > 0
@@ -260,7 +260,7 @@ func (m *Migrator) downStep(ctx context.Context, tx replication.Tx, step migrati
 func MigrationSQL(target migrations.Target, down bool) (string, error) {
 	steps, err := migrations.Steps()
 	if err != nil {
-		return "", err //nolint:wrapcheck // it names the file
+		return "", err
 	}
 	var b strings.Builder
 	b.WriteString("BEGIN;\n")

@@ -116,7 +116,7 @@ func (p *Plan) planTables(ctx context.Context, pg Postgres) error {
 	}
 	if pg.Table == nil && steps[0].Applied {
 		if pg.Table, err = p.admin.Table(ctx, p.opts.Table.Schema, p.opts.Table.Name); err != nil {
-			return err //nolint:wrapcheck // it names the table
+			return err
 		}
 	}
 	if pg.Table == nil && steps[0].Applied { // not merely made by another setup since we looked
@@ -139,7 +139,7 @@ func (p *Plan) planTables(ctx context.Context, pg Postgres) error {
 	if action.Result == ResultMissing {
 		exists, err := p.admin.SchemaExists(ctx, target.Schema)
 		if err != nil {
-			return err //nolint:wrapcheck // it names the schema
+			return err
 		}
 		action.SQL = target.VersionTableSQL() + action.SQL
 		if !exists {
@@ -159,7 +159,7 @@ func (p *Plan) judgeSharedTables(ctx context.Context) error {
 	for _, shared := range migrations.SharedTables() {
 		t, err := p.admin.Table(ctx, p.opts.Table.Schema, shared.Name)
 		if err != nil {
-			return err //nolint:wrapcheck // it names the table
+			return err
 		}
 		if t == nil {
 			continue
@@ -233,7 +233,7 @@ func (p *Plan) planStream(ctx context.Context) error {
 	}
 	status, err := p.nats.StreamStatus(ctx, spec.Name)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the stream
+		return err
 	}
 	if status.Exists {
 		for _, d := range sink.Diff(spec, status) {
@@ -252,7 +252,7 @@ func (p *Plan) planStream(ctx context.Context) error {
 	}
 	config, err := spec.JSON()
 	if err != nil {
-		return err //nolint:wrapcheck // it names the stream
+		return err
 	}
 	p.Actions = append(p.Actions, Action{
 		Part: PartStream, Name: spec.Name, Result: ResultMissing, Stream: config,
@@ -266,7 +266,7 @@ func (p *Plan) otherStreams(ctx context.Context, spec sink.StreamSpec) ([]string
 	for _, subject := range spec.Subjects {
 		names, err := p.nats.StreamsCovering(ctx, subject)
 		if err != nil {
-			return nil, err //nolint:wrapcheck // it names the subject
+			return nil, err
 		}
 		others = append(others, names...)
 	}

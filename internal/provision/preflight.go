@@ -35,16 +35,16 @@ func Inspect(ctx context.Context, admin *replication.Admin, names Names) (Postgr
 	var pg Postgres
 	var err error
 	if pg.Server, err = admin.Server(ctx); err != nil {
-		return Postgres{}, err //nolint:wrapcheck // it names the server
+		return Postgres{}, err
 	}
 	if pg.Table, err = admin.Table(ctx, names.Table.Schema, names.Table.Name); err != nil {
-		return Postgres{}, err //nolint:wrapcheck // it names the table
+		return Postgres{}, err
 	}
 	if pg.Publication, err = admin.Publication(ctx, names.Publication); err != nil {
-		return Postgres{}, err //nolint:wrapcheck // it names the publication
+		return Postgres{}, err
 	}
 	if pg.Slot, err = admin.Slot(ctx, names.Slot); err != nil {
-		return Postgres{}, err //nolint:wrapcheck // it names the slot
+		return Postgres{}, err
 	}
 	return pg, nil
 }
@@ -78,7 +78,7 @@ func Preflight(ctx context.Context, admin *replication.Admin, names Names) (Find
 func similarTable(ctx context.Context, admin *replication.Admin, table decode.TableName) (string, error) {
 	list, err := admin.SimilarTables(ctx, table.Name)
 	if err != nil || len(list) == 0 {
-		return "", err //nolint:wrapcheck // it names what was looked for
+		return "", err
 	}
 	return decode.TableName{Schema: list[0].Schema, Name: list[0].Name}.String(), nil
 }
@@ -265,23 +265,23 @@ func orNothing(text string) string {
 
 func quoted(name string) string { return decode.QuoteIdentifier(name) }
 
-// JudgeSlot judges the slot alone.
-func JudgeSlot(pg Postgres, names Names) Findings {
+// SlotFault returns what a person must mend about the slot alone, or nil.
+func SlotFault(pg Postgres, names Names) error {
 	var fs Findings
 	fs.judgeSlot(pg, names)
-	return fs
+	return fs.Fault()
 }
 
-// JudgePublication judges the publication alone.
-func JudgePublication(pg Postgres, names Names) Findings {
+// PublicationFault returns what a person must mend about the publication alone, or nil.
+func PublicationFault(pg Postgres, names Names) error {
 	var fs Findings
 	fs.judgePublication(pg, names)
-	return fs
+	return fs.Fault()
 }
 
-// JudgeServer judges the settings of the server alone.
-func JudgeServer(pg Postgres) Findings {
+// ServerFault returns what a person must mend about the server's settings, or nil.
+func ServerFault(pg Postgres) error {
 	var fs Findings
 	fs.judgeServer(pg.Server)
-	return fs
+	return fs.Fault()
 }

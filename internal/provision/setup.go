@@ -56,7 +56,7 @@ func CreateSlot(ctx context.Context, admin *replication.Admin, name string, fail
 	}
 	state := replication.SQLState(err)
 	if (state != stateLockTimeout && state != stateCancelled) || ctx.Err() != nil {
-		return err //nolint:wrapcheck // it names the slot
+		return err
 	}
 	open, listErr := admin.OpenTransactions(ctx)
 	if listErr != nil {
@@ -72,7 +72,7 @@ func CreateSlot(ctx context.Context, admin *replication.Admin, name string, fail
 
 // WaitsFor lists the transactions that the creation of a slot has to wait for.
 func WaitsFor(ctx context.Context, admin *replication.Admin) ([]replication.OpenTransaction, error) {
-	return admin.OpenTransactions(ctx) //nolint:wrapcheck // it says what was listed
+	return admin.OpenTransactions(ctx)
 }
 
 // NeedsSlot reports whether Apply will make the slot.

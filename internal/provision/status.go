@@ -113,7 +113,7 @@ func ReadStatus(ctx context.Context, admin *replication.Admin, nats *sink.Client
 func readStream(ctx context.Context, nats *sink.Client, source string, q StatusQuery, status *Status) error {
 	stream, err := nats.StreamStatus(ctx, q.Stream)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the stream
+		return err
 	}
 	status.Stream.Exists = &stream.Exists
 	if !stream.Exists {
@@ -126,7 +126,7 @@ func readStream(ctx context.Context, nats *sink.Client, source string, q StatusQ
 	}
 	last, err := nats.LastEvent(ctx, q.Stream, source, q.Subject)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the stream
+		return err
 	}
 	if last != nil {
 		status.LastEvent = &LastEvent{
@@ -179,7 +179,7 @@ func readTables(ctx context.Context, admin *replication.Admin, pg Postgres, name
 	schema := names.Table.Schema
 	deadLetters, err := admin.Table(ctx, schema, "outbox_dead_letter")
 	if err != nil {
-		return err //nolint:wrapcheck // it names the table
+		return err
 	}
 	if deadLetters != nil && deadLetters.Selectable && deadLetters.Column("held_behind") != nil {
 		_, err := admin.Lookup(ctx, []any{&status.DeadLetters, &status.Held}, "SELECT count(*) FILTER (WHERE held_behind IS NULL), count(*) FILTER (WHERE held_behind IS NOT NULL) FROM "+
@@ -190,7 +190,7 @@ func readTables(ctx context.Context, admin *replication.Admin, pg Postgres, name
 	}
 	requests, err := admin.Table(ctx, schema, "outbox_request")
 	if err != nil {
-		return err //nolint:wrapcheck // it names the table
+		return err
 	}
 	if requests != nil && requests.Selectable && requests.Column("finished_at") != nil {
 		_, err := admin.Lookup(ctx, []any{&status.Requests}, "SELECT count(*) FROM "+replication.QuoteName(schema, "outbox_request")+" WHERE finished_at IS NULL")

@@ -31,34 +31,34 @@ const undeliveredTimeout = "5s"
 // missed until the newest event has passed them; the slot itself misses none.
 func (u undelivered) seconds(ctx context.Context, admin *replication.Admin) (*float64, error) {
 	if u.slot == nil && u.lastEventID == "" {
-		return nil, nil //nolint:nilnil // nothing can be said
+		return nil, nil
 	}
 	if u.slot != nil && u.slot.LagBytes != nil && *u.slot.LagBytes <= 0 {
-		return nil, nil //nolint:nilnil // all is confirmed
+		return nil, nil
 	}
 	if u.timeExpression() == "" || u.table.Column(u.columns.Column(decode.FieldEventID)) == nil {
-		return nil, nil //nolint:nilnil // the rows have no time or no id
+		return nil, nil
 	}
 	var seconds *float64
 	err := admin.InTransaction(ctx, func(tx replication.Tx) error {
 		if err := tx.Exec(ctx, "SET LOCAL statement_timeout = '"+undeliveredTimeout+"'"); err != nil {
-			return err //nolint:wrapcheck // wrapped below
+			return err
 		}
 		var newest *string
 		if u.lastEventID != "" {
 			if _, err := tx.Lookup(ctx, []any{&newest}, u.newestSQL(), u.lastEventID); err != nil {
-				return err //nolint:wrapcheck // wrapped below
+				return err
 			}
 		}
 		sql, args := u.oldestSQL(newest)
 		_, err := tx.Lookup(ctx, []any{&seconds}, sql, args...)
-		return err //nolint:wrapcheck // wrapped below
+		return err
 	})
 	switch state := replication.SQLState(err); {
 	case err == nil:
 		return seconds, nil
 	case state == stateCancelled && ctx.Err() == nil, strings.HasPrefix(state, "22"):
-		return nil, nil //nolint:nilnil // too slow, or an event id that is not of the column's type
+		return nil, nil
 	default:
 		return nil, fmt.Errorf("look for the oldest undelivered row: %w", err)
 	}

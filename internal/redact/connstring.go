@@ -58,10 +58,7 @@ func (s *Secrets) addURL(text string, userIsToken bool) {
 // userInfoEnd returns the index of the @ that ends the user information, or -1. The
 // last @ before the query counts: passwords with a bare @ do occur.
 func userInfoEnd(rest string) int {
-	beforeQuery := rest
-	if i := strings.IndexByte(rest, '?'); i >= 0 {
-		beforeQuery = rest[:i]
-	}
+	beforeQuery, _, _ := strings.Cut(rest, "?")
 	if i := strings.LastIndexByte(beforeQuery, '@'); i >= 0 {
 		return i
 	}
