@@ -90,7 +90,8 @@ func (l *load) session(ctx context.Context, conn *pgx.Conn, aggregate string, rn
 		if rng.IntN(8) == 0 {
 			end = "ROLLBACK"
 		}
-		_, err := conn.Exec(ctx, fmt.Sprintf(`BEGIN;
+		// Never cut short: the server could commit after the table has been compared.
+		_, err := conn.Exec(context.WithoutCancel(ctx), fmt.Sprintf(`BEGIN;
 			INSERT INTO %s (aggregate_type, aggregate_id, aggregate_version, event_type, payload)
 			SELECT 'order', '%s', %d + i, 'changed', jsonb_build_object('n', i, 'text', repeat('x', %d)) FROM generate_series(1, %d) i;
 			%s`, l.outbox.table, aggregate, version, rng.IntN(400), events, end))
