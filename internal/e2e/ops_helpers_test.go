@@ -128,25 +128,6 @@ func (o *outbox) walLSN() pglogrepl.LSN {
 	return parseLSN(o.tb, testenv.Query(o.tb, o.databaseURL, "SELECT pg_current_wal_insert_lsn()::text")[0])
 }
 
-func parseLSN(tb testing.TB, text string) pglogrepl.LSN {
-	tb.Helper()
-	at, err := pglogrepl.ParseLSN(text)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return at
-}
-
-// commitLSN is where the transaction of a message committed.
-func commitLSN(tb testing.TB, m testenv.Message) pglogrepl.LSN {
-	tb.Helper()
-	p, err := decode.ParsePosition(m.Header.Get("Outbox-Position"))
-	if err != nil {
-		tb.Fatalf("message %d: %v", m.Sequence, err)
-	}
-	return p.CommitLSN
-}
-
 // waitStatusUpdates waits until PostgreSQL has taken n more status messages of the
 // forwarder: what it may confirm at present, it has confirmed then.
 func (o *outbox) waitStatusUpdates(n int) {

@@ -215,9 +215,9 @@ func neighbours(tb testing.TB, databaseURLs ...string) (stop func()) {
 	return stop
 }
 
-// expectFailure checks the last two lines of a failed command: the error line that
+// expectRefusal checks the last two lines of a failed command: the error line that
 // names thing and cause, and the line that says what to do next.
-func expectFailure(tb testing.TB, p *testenv.Program, what, hint string) {
+func expectRefusal(tb testing.TB, p *testenv.Program, what, hint string) {
 	tb.Helper()
 	lines := strings.Split(strings.TrimSpace(p.Stderr()), "\n")
 	if len(lines) < 2 {

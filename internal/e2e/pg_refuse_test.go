@@ -105,7 +105,7 @@ func TestStartRefusesWithExit3AndNamesWhatAPersonMustMend(t *testing.T) {
 			}
 			p := o.start(c.args...)
 			p.WaitExit(3, testenv.Deadline)
-			expectFailure(t, p, c.what, c.hint)
+			expectRefusal(t, p, c.what, c.hint)
 		})
 	}
 }
@@ -122,19 +122,19 @@ func TestPublicationDroppedWhileRunningStopsTheForwarderBeforeTheRow(t *testing.
 	o.insert("missed", 1)
 	inserted := o.walEndLSN()
 	p.WaitExit(3, testenv.Deadline)
-	expectFailure(t, p, "publication.*"+o.slot, "outbox-cdc setup")
+	expectRefusal(t, p, "publication.*"+o.slot, "outbox-cdc setup")
 	if told := parseLSN(t, o.confirmed()); told >= inserted {
 		t.Errorf("the slot was confirmed up to %s; the row that was not published lies between %s and %s", told, dropped, inserted)
 	}
 
 	again := o.start()
 	again.WaitExit(3, testenv.Deadline)
-	expectFailure(t, again, "publication "+o.slot+" does not exist", "CREATE PUBLICATION.*slot "+o.slot+" anew")
+	expectRefusal(t, again, "publication "+o.slot+" does not exist", "CREATE PUBLICATION.*slot "+o.slot+" anew")
 
 	// A publication that was made again does not mend the slot: 15 to 17 look it up as of the row.
 	o.exec("CREATE PUBLICATION " + o.slot + " FOR TABLE outbox WITH (publish = 'insert')")
 	third := o.start()
 	third.WaitExit(3, testenv.Deadline)
-	expectFailure(t, third, "publication.*"+o.slot, "slot")
+	expectRefusal(t, third, "publication.*"+o.slot, "slot")
 	o.expectEvents(o.ours(), o.eventIDs("before"))
 }

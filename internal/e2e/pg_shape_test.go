@@ -218,7 +218,7 @@ func TestRenamedColumnStopsTheForwarderBeforeTheFirstRowWithoutIt(t *testing.T) 
 	ids := testenv.Query(t, o.databaseURL, `INSERT INTO outbox (aggregate_type, aggregate_id, aggregate_version, event_type, body)
 		VALUES ('order', 'after', 1, 'placed', '{}') RETURNING event_id::text`)
 	p.WaitExit(3, testenv.Deadline)
-	expectFailure(t, p, `payload`, `--columns|RENAME`)
+	expectRefusal(t, p, `payload`, `--columns|RENAME`)
 	o.expectEvents(o.ours(), o.eventIDs("before"))
 
 	o.startStreaming("--columns", "payload=body") // what the hint says
