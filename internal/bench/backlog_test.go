@@ -69,7 +69,7 @@ func setting(tb testing.TB, name string, def int) int {
 func report(b *testing.B, title string, contests []contest, s *sample) {
 	b.Helper()
 	title += fmt.Sprintf("; body of %d bytes, %d headers of %d bytes", s.BodySize, len(s.Header), s.headerSize)
-	printTable(os.Stdout, title, contests)
+	fmt.Printf("\n%s\n%s", title, table(contests))
 	for _, c := range contests {
 		median, unit := c.median(), strings.ReplaceAll(c.name, " ", "-")
 		b.ReportMetric(median.eventsPerSecond, unit+"-events/s")
@@ -187,7 +187,7 @@ func (b *backlog) bareLoop(tb testing.TB, databaseURL string) program {
 			b.writeSample(tb)
 			return []string{
 				"--database-url", databaseURL, "--nats-url", b.nats.URL(), "--slot", slot, "--publication", b.slot,
-				"--sample", b.samplePath, "--rows", strconv.Itoa(b.rows),
+				"--sample", b.samplePath,
 			}
 		},
 		stop: func(p *testenv.Program) { p.Kill() },

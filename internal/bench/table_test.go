@@ -2,9 +2,8 @@ package bench
 
 import (
 	"fmt"
-	"io"
 	"slices"
-	"text/tabwriter"
+	"strings"
 )
 
 // figures are what one run came to.
@@ -42,13 +41,13 @@ func (c contest) median() figures {
 	}
 }
 
-// printTable prints the single runs and the medians.
-func printTable(w io.Writer, title string, contests []contest) {
-	fmt.Fprintf(w, "\n%s\n", title)
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "\t\tevents/s\tCPU us/event\tpeak MiB\twalsender us/event\tnats-server us/event\t")
+// table lists the single runs and the medians.
+func table(contests []contest) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%8s  %-10s%10s%15s%10s%20s%22s\n",
+		"", "", "events/s", "CPU us/event", "peak MiB", "walsender us/event", "nats-server us/event")
 	line := func(label, name string, f figures) {
-		fmt.Fprintf(t, "%s\t%s\t%.0f\t%.2f\t%.0f\t%.2f\t%.2f\t\n",
+		fmt.Fprintf(&text, "%8s  %-10s%10.0f%15.2f%10.0f%20.2f%22.2f\n",
 			label, name, f.eventsPerSecond, f.cpu, f.peakMiB, f.walsenderCPU, f.natsCPU)
 	}
 	for i := range contests[0].runs {
@@ -59,5 +58,5 @@ func printTable(w io.Writer, title string, contests []contest) {
 	for _, c := range contests {
 		line("median", c.name, c.median())
 	}
-	t.Flush()
+	return text.String()
 }

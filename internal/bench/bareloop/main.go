@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -34,7 +33,6 @@ func main() {
 	slot := flag.String("slot", "", "slot to read from")
 	publication := flag.String("publication", "", "publication to read")
 	samplePath := flag.String("sample", "", "JSON `file` with subject, header and body_size")
-	rows := flag.Int("rows", 0, "stop after so many")
 	flag.Parse()
 
 	var s sample
@@ -43,15 +41,13 @@ func main() {
 		err = json.Unmarshal(text, &s)
 	}
 	if err == nil {
-		err = run(context.Background(), *databaseURL, *natsURL, *slot, *publication, s, *rows)
+		err = run(context.Background(), *databaseURL, *natsURL, *slot, *publication, s)
 	}
-	if err != nil {
-		panic(err)
-	}
-	select {} // whoever measures this process reads its figures and kills it
+	panic(err)
 }
 
-func run(ctx context.Context, databaseURL, natsURL, slot, publication string, s sample, rows int) error {
+// run goes on until something fails or the process is killed.
+func run(ctx context.Context, databaseURL, natsURL, slot, publication string, s sample) error {
 	pg, err := startReplication(ctx, databaseURL, slot, publication)
 	if err != nil {
 		return err
@@ -61,18 +57,17 @@ func run(ctx context.Context, databaseURL, natsURL, slot, publication string, s 
 		return err
 	}
 	lastStatus := time.Now()
-	for published := 0; published < rows; {
+	for {
 		msg, err := pg.ReceiveMessage(ctx)
 		if err != nil {
 			return fmt.Errorf("receive: %w", err)
 		}
 		switch kind := kindOf(msg); kind {
 		case 'I':
-			if err := out.publish(published); err != nil {
+			if err := out.publish(); err != nil {
 				return err
 			}
-			published++
-		case 'C', 'k': // about to wait anyway: time for a status?
+		case 'C', 'k':
 			if kind == 'C' && time.Since(lastStatus) < statusEvery {
 				continue
 			}
@@ -86,7 +81,6 @@ func run(ctx context.Context, databaseURL, natsURL, slot, publication string, s 
 			return fmt.Errorf("PostgreSQL: %v", msg)
 		}
 	}
-	return out.waitForAll()
 }
 
 func startReplication(ctx context.Context, databaseURL, slot, publication string) (*pgconn.PgConn, error) {
@@ -129,8 +123,8 @@ func kindOf(msg pgproto3.BackendMessage) byte {
 type publisher struct {
 	nc     *nats.Conn
 	msg    nats.Msg
+	number int
 	window chan struct{} // one token for each message on its way
-	failed chan error
 }
 
 func newPublisher(natsURL string, s sample) (*publisher, error) {
@@ -138,7 +132,7 @@ func newPublisher(natsURL string, s sample) (*publisher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
-	p := &publisher{nc: nc, window: make(chan struct{}, window), failed: make(chan error, 1)}
+	p := &publisher{nc: nc, window: make(chan struct{}, window)}
 	p.msg = nats.Msg{
 		Subject: s.Subject, Reply: nats.NewInbox(), Header: s.Header, Data: bytes.Repeat([]byte{'x'}, s.BodySize),
 	}
@@ -154,43 +148,18 @@ func newPublisher(natsURL string, s sample) (*publisher, error) {
 
 func (p *publisher) onAck(m *nats.Msg) {
 	if len(m.Data) == 0 || bytes.HasPrefix(m.Data, []byte(`{"error"`)) {
-		select {
-		case p.failed <- errors.New("JetStream refused a message: " + string(m.Data)):
-		default:
-		}
-		return
+		panic("JetStream refused a message: " + string(m.Data))
 	}
 	<-p.window
 }
 
-// publish sends the sample with an id of the length of a uuid.
-func (p *publisher) publish(number int) error {
-	if err := p.take(); err != nil {
-		return err
-	}
-	p.msg.Header[nats.MsgIdHdr] = []string{fmt.Sprintf("%036d", number)}
+// publish sends the sample with an id of the length of a uuid, once the window has room.
+func (p *publisher) publish() error {
+	p.window <- struct{}{}
+	p.number++
+	p.msg.Header[nats.MsgIdHdr] = []string{fmt.Sprintf("%036d", p.number)}
 	if err := p.nc.PublishMsg(&p.msg); err != nil {
 		return fmt.Errorf("publish: %w", err)
-	}
-	return nil
-}
-
-// take waits for room in the window.
-func (p *publisher) take() error {
-	select {
-	case p.window <- struct{}{}:
-		return nil
-	case err := <-p.failed:
-		return err
-	}
-}
-
-// waitForAll returns once everything is acknowledged.
-func (p *publisher) waitForAll() error {
-	for range window {
-		if err := p.take(); err != nil {
-			return err
-		}
 	}
 	return nil
 }
