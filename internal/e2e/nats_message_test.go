@@ -189,7 +189,7 @@ func TestHeadersThatNATSCannotCarryStopTheForwarderAndNameTheEvent(t *testing.T)
 		t.Run(name, func(t *testing.T) {
 			o := newOutbox(t, server.URL())
 			o.exec(`INSERT INTO outbox (event_id, aggregate_type, aggregate_id, event_type, headers) VALUES ('` + goldenID + `', 'order', 'a', 'placed', ` + headers + `)`)
-			failure := expectFailure(t, o.start(), goldenID, "position 1:", "headers-")
+			failure := expectStop(t, o.start(), goldenID, "position 1:", "headers-")
 			if strings.Contains(failure, "xxxxxx") {
 				t.Errorf("the failure repeats the value: %.300s", failure)
 			}
@@ -282,7 +282,7 @@ func TestTopicThatMustNotBePublishedToStopsTheForwarderAndNameTheEvent(t *testin
 			sub, err := testenv.ConnectNATS(t, server.URL()).SubscribeSync(topic)
 			listens := err == nil
 			o.exec(`INSERT INTO outbox (event_id, aggregate_type, aggregate_id, event_type, topic, payload) VALUES ('` + goldenID + `', 'order', 'a', 'placed', '` + topic + `', 'null')`)
-			failure := expectFailure(t, o.start(), goldenID, "position 1:", test.code)
+			failure := expectStop(t, o.start(), goldenID, "position 1:", test.code)
 			expectSlotBefore(t, o, failure)
 			if listens {
 				if n, _, err := sub.Pending(); err != nil || n > 0 {

@@ -122,33 +122,6 @@ func (o *outbox) confirmedLSN() pglogrepl.LSN {
 	return parseLSN(o.tb, o.confirmed())
 }
 
-// walLSN is where the server writes next.
-func (o *outbox) walLSN() pglogrepl.LSN {
-	o.tb.Helper()
-	return parseLSN(o.tb, testenv.Query(o.tb, o.databaseURL, "SELECT pg_current_wal_insert_lsn()::text")[0])
-}
-
-// waitStatusUpdates waits until PostgreSQL has taken n more status messages of the
-// forwarder: what it may confirm at present, it has confirmed then.
-func (o *outbox) waitStatusUpdates(n int) {
-	o.tb.Helper()
-	seen := map[string]bool{}
-	testenv.Eventually(o.tb, 2*testenv.Deadline, func() error {
-		times, err := testenv.TryQuery(testenv.Context(o.tb, testenv.Deadline), o.databaseURL,
-			"SELECT r.reply_time::text FROM pg_stat_replication r JOIN pg_replication_slots s ON s.active_pid = r.pid WHERE s.slot_name = $1", o.slot)
-		if err != nil {
-			return err
-		}
-		for _, at := range times {
-			seen[at] = true
-		}
-		if len(seen) <= n {
-			return fmt.Errorf("%d status messages seen, want %d", len(seen)-1, n)
-		}
-		return nil
-	})
-}
-
 // remakeStream makes the stream anew with a changed configuration.
 func (o *outbox) remakeStream(change func(*jetstream.StreamConfig)) {
 	o.tb.Helper()
@@ -218,9 +191,9 @@ func logLine(tb testing.TB, line string) map[string]any {
 	return fields
 }
 
-// expectFailure waits for the end of a command with exit code 3, with one line that
+// expectStop waits for the end of a command with exit code 3, with one line that
 // names all of words and one that begins with hint:. It returns the first line.
-func expectFailure(tb testing.TB, p *testenv.Program, words ...string) string {
+func expectStop(tb testing.TB, p *testenv.Program, words ...string) string {
 	tb.Helper()
 	p.WaitExit(3, 2*testenv.Deadline)
 	var failure, hint string
