@@ -16,7 +16,9 @@ import (
 // passwords. So connection strings are looked at here first, and none of the
 // errors below repeats any part of one but a key or a known word.
 
-var errUserInfo = errors.New("is not a valid URL: a user name or password holds a bare @ / ? # or %; write those percent-encoded (@ as %40, / as %2F, ? as %3F, # as %23, % as %25)")
+var errUserInfo = errors.New("is not a valid URL: a user name or password holds a bare @ / ? # , or %; write those percent-encoded (@ as %40, / as %2F, ? as %3F, # as %23, comma as %2C, % as %25)")
+
+var errNATSPath = errors.New("has a path or a query, which a NATS URL does not have; in a password write / as %2F and ? as %3F")
 
 var sslModes = []string{"disable", "allow", "prefer", "require", "verify-ca", "verify-full"}
 
@@ -149,12 +151,18 @@ var natsSchemes = []string{"nats", "tls", "ws", "wss"}
 
 // checkNATSURL accepts one or more servers, comma separated, with or without a scheme.
 func checkNATSURL(text string) error {
+	withoutUser := false // some server before has no user information
 	for server := range strings.SplitSeq(text, ",") {
 		server = strings.TrimSpace(server)
 		scheme, rest, found := strings.Cut(server, "://")
 		if !found {
 			scheme, rest = "nats", server
 		}
+		hasUser := strings.Contains(rest, "@")
+		if hasUser && !found && withoutUser {
+			return errUserInfo // rather a password with a comma in it than two servers
+		}
+		withoutUser = withoutUser || !hasUser
 		if !slices.Contains(natsSchemes, scheme) {
 			return fmt.Errorf("is not a NATS URL: it begins with one of %s://", strings.Join(natsSchemes, "://, "))
 		}
@@ -163,6 +171,9 @@ func checkNATSURL(text string) error {
 		}
 		if err := checkURLShape(rest, false); err != nil {
 			return err
+		}
+		if _, more, _ := strings.Cut(rest, "/"); more != "" || strings.Contains(rest, "?") {
+			return errNATSPath
 		}
 		if _, err := url.Parse(scheme + "://" + rest); err != nil {
 			return errors.New("is not a valid NATS URL (nats://user:password@host:4222)")
