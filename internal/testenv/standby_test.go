@@ -12,8 +12,12 @@ func TestPromotedStandbyHasWhatItHadReceivedAndNoMore(t *testing.T) {
 	primary, standby := pair.Primary.URL("postgres"), pair.Standby.URL("postgres")
 	testenv.Exec(t, primary, "create table t as select 'replicated' as a")
 	if pair.Standby.Major() >= 17 {
-		testenv.Exec(t, primary, "select pg_create_logical_replication_slot('s', 'pgoutput', false, false, true)",
-			"select pg_log_standby_snapshot()", "select pg_replication_slot_advance('s', pg_current_wal_lsn())")
+		testenv.Exec(t, primary, "select pg_create_logical_replication_slot('s', 'pgoutput', false, false, true)")
+		// the slot moves with the second record of running transactions that it passes
+		for range 3 {
+			testenv.Exec(t, primary, "select pg_current_xact_id()", "select pg_log_standby_snapshot()",
+				"select pg_switch_wal()", "select pg_replication_slot_advance('s', pg_current_wal_lsn())")
+		}
 		pair.WaitSlotSynced(t, "s")
 	}
 	pair.WaitCaughtUp(t)
