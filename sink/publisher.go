@@ -183,6 +183,9 @@ func (p *Publisher) Discard() {
 	p.retryAt = time.Time{}
 }
 
+// Pause holds back what was not sent yet, or lets it go; what is in flight settles.
+func (p *Publisher) Pause(on bool) { p.seq.paused = on }
+
 // StopSending lets what is in flight settle and forgets what waits behind it. It
 // returns how many messages are in flight.
 func (p *Publisher) StopSending() int {

@@ -110,6 +110,7 @@ type sequencer struct {
 	ring             []entry // by number modulo its length
 	head, next, end  uint64
 	phase            phase
+	paused           bool // nothing new is sent
 	settleUntil      time.Time
 	cause            cause
 	batched          bool
@@ -228,7 +229,7 @@ func (s *sequencer) pump(now time.Time, more bool) {
 }
 
 func (s *sequencer) pumpBatch(now time.Time, more bool) {
-	for s.phase == phaseOpen && !s.committing && s.next < s.end && s.inFlight() < s.window {
+	for s.phase == phaseOpen && !s.paused && !s.committing && s.next < s.end && s.inFlight() < s.window {
 		if !s.batchOpen && s.sent > 0 {
 			s.newRound()
 		}
@@ -249,7 +250,7 @@ func (s *sequencer) pumpBatch(now time.Time, more bool) {
 			return
 		}
 	}
-	if s.phase == phaseOpen && s.batchOpen && !s.committing && s.next == s.end && !more {
+	if s.phase == phaseOpen && s.batchOpen && !s.committing && (s.paused || s.next == s.end && !more) {
 		s.endBatch(s.sent + 1)
 	}
 }
@@ -272,7 +273,7 @@ func (s *sequencer) pumpPlain(now time.Time) {
 	if s.withoutExpect {
 		window = 1 // nothing overtakes where only one is on its way
 	}
-	for s.phase == phaseOpen && s.next < s.end && s.outstanding < window {
+	for s.phase == phaseOpen && !s.paused && s.next < s.end && s.outstanding < window {
 		if s.at(s.next).stored {
 			s.next++
 			continue

@@ -92,6 +92,8 @@ func TestSequencerTranscripts(t *testing.T) {
 				s.disconnected()
 			case "connection":
 				w.down = d.HasArg("down")
+			case "pause":
+				s.paused = !d.HasArg("off")
 			case "stop":
 				s.forgetUnsent()
 			default:

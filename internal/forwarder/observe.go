@@ -87,7 +87,7 @@ func (f *Forwarder) Figures() Figures {
 	out := Figures{
 		State: s.state.String(), Reason: s.reason, Since: s.since.UTC(),
 		ConfirmedLSN:   pglogrepl.LSN(f.shared.confirmedLSN.Load()).String(),
-		ConfirmableLSN: pglogrepl.LSN(f.shared.confirmableLSN.Load()).String(),
+		ConfirmableLSN: f.queue.confirmable().String(),
 		Published:      f.figures.published.Load(), Duplicates: f.figures.duplicates.Load(),
 		InFlight: f.figures.inFlight.Load(), Waiting: events, WaitingBytes: bytes,
 		FastBatches: f.figures.batched.Load(), OwnStream: f.figures.ownStream.Load(), Resyncs: f.figures.resyncs.Load(),

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pglogrepl"
+
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -27,10 +29,10 @@ type publisher struct {
 	encoder    *sink.Encoder
 	tracker    *checkpoint.Tracker
 	generation uint64
-	items      []item // taken from the queue; those before next are done
+	toldLSN    pglogrepl.LSN // told to the reader last
+	items      []item        // taken from the queue; those before next are done
 	next       int
-	held       *sink.Message // encoded, waiting for room
-	halt       error         // a poison event: what was handed over before it is still settled
+	halt       error // a poison event: what was handed over before it is still settled
 	ignored    map[string]bool
 	last       sink.Stats
 	debug      bool
@@ -69,16 +71,17 @@ func (p *publisher) run(ctx, drain context.Context) error {
 	for {
 		now := time.Now()
 		p.shared.publishTurned.Store(now.UnixNano())
-		more := false
+		more, holding := false, p.shared.holding.Load()
+		p.sink.Pause(!holding)
 		if stopping(ctx) {
 			if p.sink.StopSending() == 0 || p.sink.Lost() || stopping(drain) {
 				return p.halt
 			}
-		} else if p.shared.holding.Load() && p.halt == nil {
+		} else if holding && p.halt == nil {
 			if err := p.feed(ctx, now); err != nil {
 				return err
 			}
-			more = (p.next < len(p.items) && p.items[p.next].kind == itemEvent || p.held != nil) && p.rateLeft(now)
+			more = (p.next < len(p.items) && p.items[p.next].kind == itemEvent) && p.rateLeft(now)
 		}
 		if err := p.step(ctx, drain, now, more); err != nil {
 			return err
@@ -110,7 +113,7 @@ func (p *publisher) sleep(ctx, drain context.Context, timer *time.Timer, now tim
 	}
 	timer.Reset(d)
 	ready, done := p.queue.ready, ctx.Done()
-	if p.next < len(p.items) || p.held != nil {
+	if p.next < len(p.items) && p.shared.holding.Load() {
 		ready = nil // there is work already; what it waits for is room
 	}
 	if stopping(ctx) {
@@ -126,6 +129,15 @@ func (p *publisher) sleep(ctx, drain context.Context, timer *time.Timer, now tim
 
 // feed moves items from the queue to the sink as long as it has room.
 func (p *publisher) feed(ctx context.Context, now time.Time) error {
+	defer func() {
+		if p.tracker != nil {
+			p.publishLSN()
+		}
+	}()
+	if p.queue.stale(p.generation) {
+		clear(p.items)
+		p.items, p.next = p.items[:0], 0 // of a server or timeline that is not ours any more
+	}
 	for {
 		if p.next == len(p.items) {
 			clear(p.items)
@@ -170,10 +182,8 @@ func (p *publisher) item(ctx context.Context, it *item, now time.Time) error {
 		it.event = nil
 	case itemCommit:
 		p.tracker.Commit(it.lsn)
-		p.publishLSN()
 	case itemKeepalive:
 		p.tracker.Keepalive(it.lsn)
-		p.publishLSN()
 	}
 	return nil
 }
@@ -182,7 +192,7 @@ func (p *publisher) item(ctx context.Context, it *item, now time.Time) error {
 func (p *publisher) begin(s *session) {
 	source := s.systemID + "/" + p.cfg.Source
 	p.generation = s.generation
-	p.tracker = checkpoint.New(s.confirmedLSN)
+	p.tracker, p.toldLSN = checkpoint.New(s.confirmedLSN), 0
 	p.sink.Discard()
 	p.sink.SetSource(source)
 	p.encoder = sink.NewEncoder(sink.EncoderConfig{
@@ -204,7 +214,13 @@ func (p *publisher) headerIgnored(name string) {
 	p.log.Warn("a row sets a header that is not its to set; the message goes out without it", "header", name)
 }
 
-func (p *publisher) publishLSN() { p.shared.confirmableLSN.Store(uint64(p.tracker.ConfirmableLSN())) }
+// publishLSN passes on what may be confirmed.
+func (p *publisher) publishLSN() {
+	if lsn := p.tracker.ConfirmableLSN(); lsn != p.toldLSN {
+		p.toldLSN = lsn
+		p.queue.confirm(p.generation, lsn)
+	}
+}
 
 // step lets the sink work and takes what was settled.
 func (p *publisher) step(ctx, drain context.Context, now time.Time, more bool) error {

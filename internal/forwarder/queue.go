@@ -47,7 +47,9 @@ type queue struct {
 	events     int // pushed and not released
 	bytes      int64
 	generation uint64
-	waiting    int // events among items
+	// confirmableLSN comes back from the publisher: what PostgreSQL may be told of the
+	// present generation. A word about an older one must not reach a newer server.
+	confirmableLSN pglogrepl.LSN
 
 	ready chan struct{} // signalled when items were pushed; capacity 1
 	room  chan struct{} // signalled when events were released; capacity 1
@@ -75,7 +77,6 @@ func (q *queue) push(items []item) int {
 				return taken
 			}
 			q.events++
-			q.waiting++
 			q.bytes += int64(it.event.Size())
 		case itemKeepalive:
 			if n := len(q.items); n > 0 && q.items[n-1].kind == itemKeepalive {
@@ -102,20 +103,42 @@ func (q *queue) reset(s *session) {
 	s.generation = q.generation
 	clear(q.items)
 	q.items = append(q.items[:0], item{kind: itemSession, session: s})
-	q.events, q.bytes, q.waiting = 0, 0, 0
+	q.events, q.bytes, q.confirmableLSN = 0, 0, s.confirmedLSN
 	q.mu.Unlock()
 	signal(q.ready)
 	signal(q.room)
 }
 
-// take moves all items into buf, which must be empty, and gives buf's memory to the queue.
+// take returns all items and gives buf's memory, which must be empty, to the queue.
 func (q *queue) take(buf []item) []item {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	out := q.items
 	q.items = buf[:0]
-	q.waiting = 0
-	q.mu.Unlock()
 	return out
+}
+
+// stale tells whether items of a generation are of no use any more.
+func (q *queue) stale(generation uint64) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return generation != q.generation
+}
+
+// confirm sets what PostgreSQL may be told of a generation.
+func (q *queue) confirm(generation uint64, confirmableLSN pglogrepl.LSN) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if generation == q.generation {
+		q.confirmableLSN = confirmableLSN
+	}
+}
+
+// confirmable returns what PostgreSQL may be told.
+func (q *queue) confirmable() pglogrepl.LSN {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.confirmableLSN
 }
 
 // release gives back the room of events that are settled.

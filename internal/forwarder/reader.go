@@ -42,7 +42,6 @@ const (
 
 // shared is what the goroutines tell each other without waiting.
 type shared struct {
-	confirmableLSN atomic.Uint64 // by the publisher: may be confirmed
 	confirmedLSN   atomic.Uint64 // by the reader: PostgreSQL was told
 	holding        atomic.Bool   // by the reader: the slot is ours
 	walsenderPID   atomic.Uint32 // by the reader; 0 without a stream
@@ -175,6 +174,7 @@ func (r *reader) once(ctx context.Context) error {
 	r.shared.walsenderPID.Store(stream.PID())
 	r.shared.lastFrameAt.Store(time.Now().UnixNano())
 	r.shared.holding.Store(true)
+	signal(r.queue.ready) // what was handed over before may go out again
 	r.everStreamed, r.streamedAt = true, time.Now()
 	r.machine.setPostgres(StateStreaming, "", time.Now(), "slot", r.cfg.Slot, "from", r.startLSN().String(),
 		"timeline", r.session.timelines.Current, "server", conn.ServerVersion())
@@ -265,7 +265,6 @@ func (r *reader) begin(resume bool, sys replication.System, tl decode.Timelines,
 	if !resume {
 		r.session = &session{systemID: sys.Identifier, timelines: tl, confirmedLSN: slotLSN}
 		r.resumeLSN, r.handed, r.handedAny, r.openHanded = slotLSN, decode.Position{}, false, false
-		r.shared.confirmableLSN.Store(uint64(slotLSN))
 		r.shared.confirmedLSN.Store(uint64(slotLSN))
 		r.queue.reset(r.session)
 	}
@@ -483,7 +482,7 @@ func (r *reader) silenceMax() time.Duration { return max(silenceMin, 3*r.cfg.Sta
 // confirmLSN is what may be told: what is settled, never more than this server has
 // sent, never less than was told before.
 func (r *reader) confirmLSN() pglogrepl.LSN {
-	lsn := min(pglogrepl.LSN(r.shared.confirmableLSN.Load()), r.ceilingLSN)
+	lsn := min(r.queue.confirmable(), r.ceilingLSN)
 	return max(lsn, pglogrepl.LSN(r.shared.confirmedLSN.Load()))
 }
 
