@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	urfave "github.com/urfave/cli/v2"
 
 	"github.com/outbox-cdc/outbox-cdc/decode"
@@ -78,14 +79,17 @@ func (a *app) resolve(c *urfave.Context, settings []setting, command string) (va
 	return vals, a.checkLibpqVariables(vals)
 }
 
-// checkLibpqVariables looks at PGPORT, PGSSLMODE and the like when they are what says
-// where PostgreSQL is, or fill in what the connection string leaves out.
+// checkLibpqVariables looks at PGPORT, PGSSLMODE and the like when they alone say where
+// PostgreSQL is, and learns the password that they or a password file add.
 func (a *app) checkLibpqVariables(vals values) error {
-	if vals.given("database-url") {
-		return nil // checked with them already
+	text := vals.str("database-url")
+	if !vals.given("database-url") { // else it was checked with them already
+		if err := checkDatabaseURL("application_name=outbox-cdc"); err != nil {
+			return fault.NewUsage(fmt.Sprintf("the environment (PG* variables) %v", err), "give --database-url, or check PGHOST, PGPORT, PGSSLMODE and the others")
+		}
 	}
-	if err := checkDatabaseURL("application_name=outbox-cdc"); err != nil {
-		return fault.NewUsage(fmt.Sprintf("the environment (PG* variables) %v", err), "give --database-url, or check PGHOST, PGPORT, PGSSLMODE and the others")
+	if cfg, err := pgconn.ParseConfig(text); err == nil {
+		a.secrets.Add(cfg.Password, cfg.User, cfg.Host, cfg.Database)
 	}
 	return nil
 }
