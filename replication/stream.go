@@ -57,6 +57,7 @@ type Stream struct {
 	pid          uint32
 	readDeadline time.Time
 	status       [statusMessageSize]byte
+	copyDone     bool // was sent
 }
 
 func newStream(conn net.Conn, frontend *pgproto3.Frontend, buffer *bufio.Reader, pid uint32) *Stream {
@@ -162,10 +163,40 @@ func (s *Stream) SendStatus(st Status, now time.Time) error {
 	return nil
 }
 
+// Finish ends the stream in good order: it says CopyDone and waits until the server
+// has said the same, by which time it has also read the last status. It blocks for
+// at most the given time; what still arrives is dropped. Close is to follow.
+func (s *Stream) Finish(limit time.Duration) error {
+	deadline := time.Now().Add(limit)
+	if err := s.conn.SetDeadline(deadline); err != nil {
+		return fmt.Errorf("finish replication stream: %w", err)
+	}
+	if _, err := s.conn.Write([]byte{'c', 0, 0, 0, 4}); err != nil {
+		return fmt.Errorf("finish replication stream: %w", err)
+	}
+	s.copyDone = true
+	for {
+		msg, err := s.frontend.Receive()
+		if err != nil {
+			return fmt.Errorf("finish replication stream: %w", err)
+		}
+		switch m := msg.(type) {
+		case *pgproto3.CommandComplete, *pgproto3.ReadyForQuery:
+			return nil
+		case *pgproto3.ErrorResponse:
+			return fmt.Errorf("finish replication stream: %w", pgconn.ErrorResponseToPgError(m))
+		}
+	}
+}
+
 // Close ends the stream at once: it says CopyDone and Terminate, as far as that
 // goes without blocking for long, and closes the socket.
 func (s *Stream) Close() {
 	_ = s.conn.SetWriteDeadline(time.Now().Add(closeTimeout))
-	_, _ = s.conn.Write([]byte{'c', 0, 0, 0, 4, 'X', 0, 0, 0, 4})
+	goodbye := []byte{'c', 0, 0, 0, 4, 'X', 0, 0, 0, 4}
+	if s.copyDone {
+		goodbye = goodbye[5:]
+	}
+	_, _ = s.conn.Write(goodbye)
 	_ = s.conn.Close()
 }

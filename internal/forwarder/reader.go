@@ -509,8 +509,22 @@ func (r *reader) leaveSettled(ctx context.Context, err error) error {
 			return err
 		}
 	}
-	_ = r.sendStatus(time.Now(), false) // err is what ends the stream
+	_ = r.sayGoodbye() // err is what ends the stream
 	return err
+}
+
+// goodbyeMax bounds the wait for the server to take note of the final position.
+const goodbyeMax = 2 * time.Second
+
+// sayGoodbye tells the final position and waits until the server has read it.
+func (r *reader) sayGoodbye() error {
+	if err := r.sendStatus(time.Now(), false); err != nil {
+		return err
+	}
+	if err := r.stream.Finish(goodbyeMax); err != nil {
+		return fmt.Errorf("slot %s: %w", r.cfg.Slot, err)
+	}
+	return nil
 }
 
 // drain waits for the publisher to settle what is in flight, keeping PostgreSQL
@@ -521,7 +535,7 @@ func (r *reader) drain() error {
 	for {
 		select {
 		case <-r.publisherDone:
-			return r.sendStatus(time.Now(), false)
+			return r.sayGoodbye()
 		case now := <-ticker.C:
 			if now.Before(r.statusAt) {
 				continue
