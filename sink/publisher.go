@@ -60,8 +60,9 @@ type Publisher struct {
 	header   nats.Header
 	values   [][]string
 	msg      nats.Msg
-	everOpen bool // something was acknowledged once
-	everConn bool // the server took our credentials once
+	everOpen bool    // something was acknowledged once
+	poison   *Poison // a message that was taken and can never be stored
+	everConn bool    // the server took our credentials once
 
 	backoff   *backoff.ExponentialBackOff
 	retryAt   time.Time
@@ -107,7 +108,7 @@ func (p *Publisher) signal() {
 
 // Room tells whether Add may be called now.
 func (p *Publisher) Room(now time.Time) bool {
-	return p.seq.room() && (p.cfg.RateMax <= 0 || p.limiter.TokensAt(now) >= 1)
+	return p.poison == nil && p.seq.room() && (p.cfg.RateMax <= 0 || p.limiter.TokensAt(now) >= 1)
 }
 
 // Add takes the next message in order. It returns a *Poison when the message can
@@ -199,8 +200,8 @@ func (p *Publisher) Lost() bool { return p.seq.phase == phaseSync && p.seq.inFli
 
 // Step handles answers, (re)connects, reads the stream's tail and publishes, as
 // far as each is due. more says that further messages will be added at once. An
-// error ends the publisher: a *Poison names the message that the server refused
-// for good, a *fault.Error what a person has to mend.
+// error ends the publisher: a *Poison names a message that was taken and can never be
+// stored, once all before it are settled; a *fault.Error what a person has to mend.
 func (p *Publisher) Step(ctx context.Context, now time.Time, more bool) error {
 	p.takeAnswers(now)
 	p.watchConnection()
@@ -210,7 +211,10 @@ func (p *Publisher) Step(ctx context.Context, now time.Time, more bool) error {
 			return err
 		}
 	}
-	p.seq.pump(now, more)
+	p.seq.pump(now, more && p.poison == nil)
+	if p.poison != nil && p.seq.unsettled() == 0 {
+		return p.poison
+	}
 	return nil
 }
 
@@ -354,7 +358,7 @@ func (p *Publisher) open(ctx context.Context, now time.Time) error {
 	p.limits, p.readAt = l, now
 	for n := p.seq.head; n < p.seq.end; n++ {
 		if poison := p.fits(p.seq.at(n).msg); poison != nil {
-			return poison
+			p.poisonedAt(n, poison)
 		}
 	}
 	p.seq.synced(t, now)
@@ -391,10 +395,11 @@ func (p *Publisher) judge(now time.Time) error {
 		if c.code == codeMsgTooLarge {
 			code = PoisonTooLarge
 		}
-		return &Poison{
+		p.poisonedAt(c.number, &Poison{
 			Code: code, Reason: fmt.Sprintf("stream %q refused it with error %d: %s", p.cfg.Stream, c.code, row.Title),
 			EventID: c.msg.EventID, Position: c.msg.Position,
-		}
+		})
+		return nil
 	case row.Class == fault.Operator || row.Class == fault.Poison:
 		return fault.NewOperator("stream-refuses", fmt.Sprintf("stream %q refused a message with error %d: %s", p.cfg.Stream, c.code, row.Title), row.Hint, nil)
 	default:
@@ -404,6 +409,13 @@ func (p *Publisher) judge(now time.Time) error {
 }
 
 const codeMsgTooLarge = 10054
+
+// poisonedAt takes a message and all behind it back: what comes before it is still
+// published, then Step returns the poison.
+func (p *Publisher) poisonedAt(number uint64, poison *Poison) {
+	p.poison = poison
+	p.seq.truncate(number)
+}
 
 // judgeTimeout looks whether a missing permission explains the silence: NATS says
 // so only outside of the publish.

@@ -42,8 +42,10 @@ func (p phase) String() string {
 // cause says why the last round ended.
 type cause struct {
 	kind causeKind
-	code int      // of causeRefused
-	msg  *Message // of causeRefused: the message that was refused
+	// Of causeRefused: the error code, and the message that was refused.
+	code   int
+	msg    *Message
+	number uint64
 }
 
 type causeKind uint8
@@ -429,7 +431,7 @@ func (s *sequencer) refused(a answer) {
 	}
 	c := cause{kind: causeRefused, code: a.code}
 	if n := s.roundFirst + a.seq - 1; n < s.next {
-		c.msg = s.at(n).msg
+		c.msg, c.number = s.at(n).msg, n
 	}
 	s.fail(c)
 	switch {
@@ -505,7 +507,7 @@ func (s *sequencer) handlePlain(a answer, now time.Time) {
 	case answerStored:
 		s.storedPlain(e, a, now)
 	case answerRefused:
-		s.fail(cause{kind: causeRefused, code: a.code, msg: e.msg})
+		s.fail(cause{kind: causeRefused, code: a.code, msg: e.msg, number: number})
 	case answerNobody:
 		s.fail(cause{kind: causeNobody})
 	case answerFlow, answerGap, answerForeign:
@@ -555,6 +557,15 @@ func (s *sequencer) discard() {
 	s.round++
 	s.roundFirst, s.sent, s.outstanding = s.head, 0, 0
 	s.batchOpen, s.committing = false, false
+}
+
+// truncate drops a message and all behind it. None of them may be on its way.
+func (s *sequencer) truncate(number uint64) {
+	for n := max(number, s.head); n < s.end; n++ {
+		*s.at(n) = entry{}
+	}
+	s.end = max(number, s.head)
+	s.next = min(s.next, s.end)
 }
 
 // forgetUnsent drops what was added and not sent.

@@ -86,7 +86,7 @@ func (p *publisher) run(ctx, drain context.Context) error {
 		if err := p.step(ctx, drain, now, more); err != nil {
 			return err
 		}
-		if p.halt != nil && (p.sink.StopSending() == 0 || p.sink.Lost()) {
+		if p.halt != nil && p.sink.Unsettled() == 0 {
 			return p.halt
 		}
 		if p.hasWork(now) {
