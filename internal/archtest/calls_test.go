@@ -13,6 +13,7 @@ import (
 var starts = map[string]string{
 	"internal/forwarder/run.go":    "reader, publisher, watcher, http",
 	"internal/web/server.go":       "the listener",
+	"internal/demo/run.go":         "forwarder and subscriber of the demo",
 	"internal/cli/signals.go":      "the command, so that a second signal can end the process",
 	"internal/devstack/process.go": "one for each child process, to reap it",
 	"internal/testenv/proxy.go":    "the connections of the proxy",

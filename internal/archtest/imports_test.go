@@ -13,7 +13,7 @@ import (
 var arrows = map[string][]string{
 	".": {"internal/cli"},
 	"internal/cli": {
-		"decode", "internal/devstack", "internal/fault", "internal/forwarder", "internal/metrics", "internal/provision",
+		"decode", "internal/demo", "internal/devstack", "internal/fault", "internal/forwarder", "internal/metrics", "internal/provision",
 		"internal/redact", "internal/web", "migrations", "replication", "sink",
 	},
 	"internal/forwarder": {
@@ -31,6 +31,7 @@ var arrows = map[string][]string{
 
 	// Each its own noun, without knowledge of the stages.
 	"migrations":        {},
+	"internal/demo":     {},
 	"internal/devstack": {},
 	"internal/fault":    {},
 	"internal/metrics":  {},

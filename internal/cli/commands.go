@@ -10,6 +10,7 @@ func commands() []command {
 		slotCommand(),
 		publicationCommand(),
 		streamCommand(),
+		devCommand(),
 		completionCommand(),
 		versionCommand(),
 	}
