@@ -47,22 +47,26 @@ func (in *invocation) startDevServers(ctx context.Context) (*devServers, error) 
 		return nil, fault.NewOperator("no-postgres", err.Error(), in.howToGetPostgres(), nil)
 	}
 	if err != nil {
-		return nil, devStartFault(ctx, err)
+		return nil, in.devStartFault(ctx, err)
 	}
 	// In a kept folder nothing locks the store of JetStream but the PostgreSQL beside it.
 	nats, err := devstack.StartNATS(ctx, devstack.NATSOptions{Dir: natsDir})
 	if err != nil {
-		return nil, errors.Join(devStartFault(ctx, err), postgres.Close()) //nolint:contextcheck // after a signal, too
+		return nil, errors.Join(in.devStartFault(ctx, err), postgres.Close()) //nolint:contextcheck // after a signal, too
 	}
 	return &devServers{postgres: postgres, nats: nats}, nil
 }
 
 // devStartFault is for a person to act on: what keeps a server from starting does not heal.
-func devStartFault(ctx context.Context, err error) error {
+func (in *invocation) devStartFault(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return fault.NewOperator("dev-start", "", "give --data another folder, or leave it out for a throw-away one", err)
+	hint := "run it again with --data DIR: the logs of both servers stay there"
+	if in.given("data") {
+		hint = "mend it, give --data another folder, or leave it out for a throw-away one"
+	}
+	return fault.NewOperator("dev-start", "", hint, err)
 }
 
 func (in *invocation) installPostgres(ctx context.Context) error {

@@ -19,8 +19,8 @@ type account struct {
 	gid  int
 }
 
-// accountFor returns the owner of an existing data folder, else the user postgres, else
-// nobody.
+// accountFor returns the owner of an existing data folder, else (also for "") the user
+// postgres, else nobody.
 func accountFor(dataDir string) (*account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil

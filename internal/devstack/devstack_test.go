@@ -312,3 +312,20 @@ func TestPortsAreNeverHandedOutTwice(t *testing.T) {
 		seen[port] = true
 	}
 }
+
+func TestTemporaryFolderThatPostgresCannotEnterIsNotUsed(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir()) // only we may enter it
+	p := startPostgres(t, options())
+	if got := query(t, p.SocketURL("postgres"), "select 'there'"); got != "there" {
+		t.Errorf("answer = %q", got)
+	}
+}
+
+func TestLongPathOfAKeptFolderLeavesRoomForTheSocket(t *testing.T) {
+	opts := options()
+	opts.Dir = filepath.Join(keptDir(t), strings.Repeat("long", 30))
+	p := startPostgres(t, opts)
+	if got := query(t, p.SocketURL("postgres"), "select 'there'"); got != "there" {
+		t.Errorf("answer = %q", got)
+	}
+}

@@ -44,30 +44,25 @@ func (p *Postgres) prepare(ctx context.Context, dir string) error {
 }
 
 func (p *Postgres) makeHome(dir string) error {
+	var err error
 	if dir == "" {
-		var err error
-		if p.throwAway, err = makeThrowAway("pg-"); err != nil {
+		if p.account, err = accountFor(""); err != nil {
+			return err
+		}
+		if p.throwAway, err = makeThrowAway("pg-", p.account); err != nil {
 			return err
 		}
 		p.home = p.throwAway.dir
-	} else {
-		home, err := filepath.Abs(dir)
-		if err != nil {
-			return fmt.Errorf("find folder %s: %w", dir, err)
-		}
-		if err := os.MkdirAll(home, 0o755); err != nil {
-			return fmt.Errorf("make folder: %w", err)
-		}
-		p.home = home
-	}
-	var err error
-	if p.account, err = accountFor(p.DataDir()); err != nil {
-		return err
-	}
-	if p.throwAway != nil {
 		return p.account.own(p.home)
 	}
-	return nil
+	if p.home, err = filepath.Abs(dir); err != nil {
+		return fmt.Errorf("find folder %s: %w", dir, err)
+	}
+	if err := os.MkdirAll(p.home, 0o755); err != nil {
+		return fmt.Errorf("make folder: %w", err)
+	}
+	p.account, err = accountFor(p.DataDir())
+	return err
 }
 
 func (p *Postgres) makeSocketDir() error {
@@ -77,7 +72,7 @@ func (p *Postgres) makeSocketDir() error {
 		return p.account.mkdir(dir)
 	}
 	var err error
-	if p.socketHome, err = makeThrowAway("run-"); err != nil {
+	if p.socketHome, err = makeThrowAway("run-", p.account); err != nil {
 		return err
 	}
 	p.socketDir = p.socketHome.dir

@@ -48,7 +48,7 @@ func StartNATS(ctx context.Context, opts NATSOptions) (*NATS, error) {
 	n := &NATS{home: opts.Dir, port: opts.Port, config: opts.Config}
 	var err error
 	if opts.Dir == "" {
-		if n.throwAway, err = makeThrowAway("nats-"); err != nil {
+		if n.throwAway, err = makeThrowAway("nats-", nil); err != nil {
 			return nil, err
 		}
 		n.home = n.throwAway.dir

@@ -26,12 +26,12 @@ type throwAway struct {
 	lock *os.File
 }
 
-// makeThrowAway makes a folder with a short path, since sockets may lie in it, and
-// removes those that dead processes left behind.
-func makeThrowAway(kind string) (*throwAway, error) {
+// makeThrowAway makes a folder that the account can reach, with a short path, since
+// sockets may lie in it, and removes those that dead processes left behind.
+func makeThrowAway(kind string, a *account) (*throwAway, error) {
 	parent := os.TempDir()
-	if len(parent) > socketPathMax/2 {
-		parent = "/tmp"
+	if len(parent) > socketPathMax/2 || a.checkReach(parent) != nil {
+		parent = "/tmp" // a temporary folder of root's own is of no use to postgres
 	}
 	sweep(parent)
 	dir, err := os.MkdirTemp(parent, throwAwayPrefix+kind)
