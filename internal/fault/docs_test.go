@@ -59,7 +59,7 @@ func TestErrorsPageIsInStepWithTheTable(t *testing.T) {
 	path := filepath.Join("..", "..", "docs", "ERRORS.md")
 	want := errorsPage()
 	if *update {
-		if err := os.WriteFile(path, want, 0o644); err != nil { //nolint:gosec // a page for everybody to read
+		if err := os.WriteFile(path, want, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
