@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -53,6 +54,7 @@ func OpenAdmin(ctx context.Context, databaseURL, applicationName string) (*Admin
 		return nil, err
 	}
 	cfg.ValidateConnect, cfg.DialFunc = checked.ValidateConnect, checked.DialFunc
+	maps.Copy(cfg.RuntimeParams, displayParameters)
 	cfg.RuntimeParams["application_name"] = applicationName
 	// Named statements do not survive a pooler between us and the server.
 	cfg.DefaultQueryExecMode = pgx.QueryExecModeExec

@@ -53,7 +53,7 @@ func (a *Admin) Slot(ctx context.Context, name string) (*SlotInfo, error) {
 	var row []byte
 	var info SlotInfo
 	found, err := a.Lookup(ctx, []any{&row, &info.LagBytes, &info.RetainedBytes}, `
-		SELECT to_jsonb(s)::text::bytea, pg_wal_lsn_diff(w.lsn, s.confirmed_flush_lsn)::bigint, pg_wal_lsn_diff(w.lsn, s.restart_lsn)::bigint
+		SELECT convert_to(to_jsonb(s)::text, 'UTF8'), pg_wal_lsn_diff(w.lsn, s.confirmed_flush_lsn)::bigint, pg_wal_lsn_diff(w.lsn, s.restart_lsn)::bigint
 		FROM pg_replication_slots s, (SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END) w(lsn)
 		WHERE s.slot_name = $1`, name)
 	if err != nil {

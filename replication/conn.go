@@ -25,11 +25,10 @@ const (
 	readBufferSize = 128 << 10
 )
 
-// sessionParameters pins in the startup packet what would otherwise depend on the
-// role, the database or the server: the text form of values, and how long the
-// server waits for us. Startup values win over ALTER DATABASE and ALTER ROLE.
-var sessionParameters = map[string]string{
-	"replication":         "database",
+// displayParameters pins in the startup packet the text form of values, which would
+// otherwise depend on the role, the database or the server. Startup values win over
+// ALTER DATABASE and ALTER ROLE.
+var displayParameters = map[string]string{
 	"client_encoding":     "UTF8",
 	"datestyle":           "ISO, YMD",
 	"intervalstyle":       "postgres",
@@ -37,6 +36,12 @@ var sessionParameters = map[string]string{
 	"bytea_output":        "hex",
 	"extra_float_digits":  "1",
 	"client_min_messages": "warning",
+}
+
+// sessionParameters are pinned for replication connections besides: how long the server
+// waits for us.
+var sessionParameters = map[string]string{
+	"replication": "database",
 	// The server reads no replies while it decodes one huge unrelated transaction.
 	"wal_sender_timeout": "5min",
 	// A peer that is gone without a word is noticed by TCP long before that.
@@ -61,6 +66,7 @@ func Connect(ctx context.Context, databaseURL, applicationName string) (*Conn, e
 	if err != nil {
 		return nil, err
 	}
+	maps.Copy(cfg.RuntimeParams, displayParameters)
 	maps.Copy(cfg.RuntimeParams, sessionParameters)
 	cfg.RuntimeParams["application_name"] = applicationName
 	var buffer *bufio.Reader // of the attempt that succeeded, since attempts are made one after the other
@@ -74,7 +80,26 @@ func Connect(ctx context.Context, databaseURL, applicationName string) (*Conn, e
 	if err != nil {
 		return nil, fmt.Errorf("open replication connection: %w", maskConnectError(err))
 	}
-	return &Conn{pg: pg, buffer: buffer}, nil
+	c := &Conn{pg: pg, buffer: buffer}
+	if err := c.takeBytesAsTheyAre(ctx); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// takeBytesAsTheyAre turns off the check for valid UTF-8 where the database has no encoding:
+// there the server would end the stream at the first byte that is none, without a word on
+// whose it is.
+func (c *Conn) takeBytesAsTheyAre(ctx context.Context) error {
+	const none = "SQL_ASCII"
+	if c.pg.ParameterStatus("server_encoding") != none {
+		return nil
+	}
+	if _, err := c.pg.Exec(ctx, "SET client_encoding = '"+none+"'").ReadAll(); err != nil {
+		return fmt.Errorf("set client_encoding: %w", err)
+	}
+	return nil
 }
 
 // parseConfig reads a URL or keyword string; what it returns as an error never
