@@ -25,6 +25,7 @@ type standby struct {
 	lookAt     time.Time
 	leader     holder
 	silentFrom time.Time // since when reply_time has not changed, on our own clock
+	endedPID   uint32    // the walsender that was told to end
 	sawBusy    bool      // the walsender was at work at some look since then
 }
 
@@ -91,10 +92,16 @@ func (s *standby) look(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return fault.NewTransient("", "", err)
 	}
-	if ended {
+	if !ended {
+		s.silentFrom = now
+		return nil
+	}
+	// While its client takes nothing, a walsender hangs in sending its farewell until it is
+	// told a second time: silentFrom stays, so that the next look does.
+	if s.endedPID != h.pid {
+		s.endedPID = h.pid
 		r.log.Warn("ended the silent walsender of the slot to take over", "slot", r.cfg.Slot, "holder", h.String(),
 			"silent", now.Sub(s.silentFrom).Round(time.Second).String())
 	}
-	s.silentFrom = now
 	return nil
 }
