@@ -2,12 +2,16 @@ package cli_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/demo"
 	"github.com/outbox-cdc/outbox-cdc/internal/testenv"
@@ -198,6 +202,42 @@ func TestDevEndsWhenTheForwarderCannotGoOn(t *testing.T) {
 		t.Errorf("standard error = %s", got)
 	}
 	r.wantNothingLeft(t)
+}
+
+func TestDevEndsWith3WhenAnEventArrivesTwice(t *testing.T) {
+	r := startDev(t, "--rate", "100")
+	server := strings.Fields(r.WaitLine("^JetStream ", testenv.Deadline))[3]
+	r.WaitLine(" outbox.order.placed ", testenv.Deadline)
+	js := testenv.JetStream(t, server)
+	ctx := testenv.Context(t, testenv.Deadline)
+	stream, err := js.Stream(ctx, "OUTBOX")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := stream.CachedInfo().Config
+	cfg.Duplicates = 100 * time.Millisecond // so that the server lets the same id pass
+	if _, err := js.UpdateStream(ctx, cfg); err != nil {
+		t.Fatal(err)
+	}
+	first, err := stream.GetMsg(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, testenv.Deadline, func() error {
+		ack, err := js.Publish(ctx, first.Subject, first.Data, jetstream.WithMsgID(first.Header.Get("Nats-Msg-Id")))
+		if err == nil && ack.Duplicate {
+			err = errors.New("taken for a duplicate")
+		}
+		return err
+	})
+	r.Signal(syscall.SIGTERM)
+	r.WaitExit(3, testenv.Deadline)
+	if got := r.Stderr(); !strings.Contains(got, "1 arrived twice") || !strings.Contains(got, "hint: ") {
+		t.Errorf("standard error = %s", got)
+	}
+	if !strings.HasPrefix(r.lastLine(), "committed ") {
+		t.Errorf("last line = %q", r.lastLine())
+	}
 }
 
 func TestDevWithoutPostgresSaysHowToGetIt(t *testing.T) {

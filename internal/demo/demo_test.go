@@ -54,6 +54,22 @@ func TestWhatShouldNotArriveIsToldApart(t *testing.T) {
 	}
 }
 
+func TestSummaryIsOKOnlyWithoutAnyDefect(t *testing.T) {
+	good := Summary{Committed: 5, Arrived: 5, RolledBack: 1, Others: 3}
+	if !good.OK() {
+		t.Errorf("%+v is not OK", good)
+	}
+	missing, repeated, phantom := good, good, good
+	missing.Arrived--
+	repeated.Repeated++
+	phantom.Phantoms++
+	for _, bad := range []Summary{missing, repeated, phantom} {
+		if bad.OK() {
+			t.Errorf("%+v is OK", bad)
+		}
+	}
+}
+
 func TestSettledIdsAreForgottenInTheEnd(t *testing.T) {
 	recent := newRecentIDs(2)
 	for _, id := range []string{"a", "b", "c"} {
@@ -122,10 +138,13 @@ func TestEventOfARolledBackOrderIsCaughtEvenAtTheVeryEnd(t *testing.T) {
 			return err
 		})
 		<-ctx.Done()
+		for i := range 500 {
+			publish(fmt.Sprint("in front of it ", i))
+		}
 		publish(<-refused)
 		return nil
 	})
-	if want := (Summary{Committed: 20, Arrived: 20, RolledBack: 2, Phantoms: 1}); err != nil || sum != want {
+	if want := (Summary{Committed: 20, Arrived: 20, RolledBack: 2, Phantoms: 1, Others: 500}); err != nil || sum != want {
 		t.Errorf("summary = %+v, %v, want %+v", sum, err, want)
 	}
 }

@@ -314,7 +314,11 @@ func TestPortsAreNeverHandedOutTwice(t *testing.T) {
 }
 
 func TestTemporaryFolderThatPostgresCannotEnterIsNotUsed(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir()) // only we may enter it
+	dir := keptDir(t)
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", dir)
 	p := startPostgres(t, options())
 	if got := query(t, p.SocketURL("postgres"), "select 'there'"); got != "there" {
 		t.Errorf("answer = %q", got)
