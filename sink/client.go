@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"sync/atomic"
 	"time"
@@ -46,9 +47,10 @@ func (e *ConfigError) Error() string { return e.What }
 
 // Client is one connection to NATS. Its methods may be called from several goroutines.
 type Client struct {
-	nc  *nats.Conn
-	js  jetstream.JetStream
-	log *slog.Logger
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	log    *slog.Logger
+	dialer dialer
 
 	// lastAsyncErr is the newest error that arrived outside of any call: refused
 	// permissions are reported only there.
@@ -64,7 +66,7 @@ type asyncError struct {
 // Dial makes one attempt to connect. The credentials are read anew from their
 // files. It blocks for at most a few seconds; errors never hold the URL.
 func Dial(ctx context.Context, cfg ClientConfig, log *slog.Logger) (*Client, error) {
-	c := &Client{log: log, closed: make(chan struct{})}
+	c := &Client{log: log, closed: make(chan struct{}), dialer: dialer{Dialer: net.Dialer{Timeout: natsDialTimeout}}}
 	opts, err := c.options(cfg)
 	if err != nil {
 		return nil, err
@@ -89,6 +91,7 @@ func (c *Client) options(cfg ClientConfig) ([]nats.Option, error) {
 	opts := []nats.Option{
 		nats.Name(cfg.Name),
 		nats.Timeout(natsDialTimeout),
+		nats.SetCustomDialer(&c.dialer),
 		nats.ReconnectBufSize(-1), // a publish while away must fail, or it would leave a hole before it
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(natsReconnectWait),

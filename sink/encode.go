@@ -57,49 +57,60 @@ func (e *Encoder) Encode(ev *decode.Event) (*Message, error) {
 	if ev.Malformed != nil {
 		return nil, e.poison(ev, PoisonMalformed, ev.Malformed.Error())
 	}
-	idEnd, p := e.writeID(ev)
-	if p != nil {
+	if p := e.needID(ev); p != nil {
 		return nil, p
 	}
-	subjectEnd, p := e.writeSubject(ev, idEnd)
-	if p != nil {
-		return nil, p
-	}
+	e.writeSubject(ev)
+	subjectEnd := len(e.text)
 	contentType, p := e.writeBody(ev)
 	if p != nil {
 		return nil, p
 	}
+	e.writeID(ev)
 	e.writeHeaders(ev, contentType)
-	m := &Message{Position: ev.Position, CommitTime: ev.CommitTime, eventSize: ev.Size()}
-	extra, p := e.extra(ev)
-	if p != nil {
+	if p := e.writeExtra(ev); p != nil {
 		return nil, p
 	}
-	aggregateStart := len(e.text)
+	linesEnd := len(e.text)
 	e.text = append(e.text, ev.Value(decode.FieldAggregateID)...)
+
 	text := string(e.text)
-	m.ID, m.Subject = text[:idEnd], text[idEnd:subjectEnd]
-	m.AggregateID = text[aggregateStart:]
-	m.headers = append(m.headerBuf[:0], header{hdrMsgID, m.ID})
+	m := &Message{
+		Subject: text[:subjectEnd], lines: text[subjectEnd:linesEnd], AggregateID: text[linesEnd:],
+		Position: ev.Position, CommitTime: ev.CommitTime, eventSize: ev.Size(),
+	}
 	for _, k := range e.marks {
 		value := text[k.start:k.end]
 		switch k.name {
+		case hdrMsgID:
+			m.ID = value
 		case HeaderEventID:
 			m.EventID = value
 		case hdrTraceparent:
-			m.TraceID = string(traceID([]byte(value)))
+			m.TraceID = traceID(value)
 		}
-		m.headers = append(m.headers, header{k.name, value})
 	}
-	m.headers = append(m.headers, extra...)
-	for _, h := range m.headers {
-		m.headerSize += len(h.name) + headerLine + len(h.value)
+	if p := e.checkSubject(ev, m.Subject); p != nil {
+		return nil, p
 	}
-	if size := headerStart + headerEnd + m.headerSize; size > maxHeaderBytes-256 { // the publisher's own come on top
-		return nil, e.poison(ev, PoisonHeadersTooLarge, fmt.Sprintf("%d bytes of headers, at most 65535 are stored", size))
+	if p := e.checkLines(ev, m.lines); p != nil {
+		return nil, p
 	}
-	m.body = append(make([]byte, 0, len(e.body)), e.body...)
+	m.body = append([]byte(nil), e.body...)
 	return m, nil
+}
+
+// checkLines looks at the header lines as a whole.
+func (e *Encoder) checkLines(ev *decode.Event, lines string) *Poison {
+	if size := headerStart + headerEnd + len(lines); size > maxHeaderBytes-256 { // the publisher's own come on top
+		return e.poison(ev, PoisonHeadersTooLarge, fmt.Sprintf("%d bytes of headers, at most 65535 are stored", size))
+	}
+	// Whoever writes a value keeps line ends out of it. If one slipped in all the same,
+	// it must not become a header of its own.
+	if strings.Count(lines, "\r") != len(e.marks) || strings.Count(lines, "\n") != len(e.marks) {
+		return e.poison(ev, PoisonHeadersInvalid, "a header would hold a line end")
+	}
+	return nil
 }
 
 func (e *Encoder) poison(ev *decode.Event, code, reason string) *Poison {
@@ -109,39 +120,45 @@ func (e *Encoder) poison(ev *decode.Event, code, reason string) *Poison {
 	}
 }
 
-func (e *Encoder) writeID(ev *decode.Event) (end int, p *Poison) {
-	id := ev.Value(decode.FieldEventID)
-	switch {
+func (e *Encoder) needID(ev *decode.Event) *Poison {
+	switch id := ev.Value(decode.FieldEventID); {
 	case id == nil:
-		return 0, e.poison(ev, PoisonEventIDNull, "the event id is NULL")
+		return e.poison(ev, PoisonEventIDNull, "the event id is NULL")
 	case len(id) == 0:
-		return 0, e.poison(ev, PoisonEventIDEmpty, "the event id is empty")
-	case ev.Kind(decode.FieldEventID) == decode.KindUUID:
-		e.text = append(e.text, id...)
-	default:
-		e.text = append(e.text, e.idPrefix...)
-		e.text = appendIDPart(e.text, id)
+		return e.poison(ev, PoisonEventIDEmpty, "the event id is empty")
 	}
-	return len(e.text), nil
+	return nil
 }
 
-func (e *Encoder) writeSubject(ev *decode.Event, start int) (end int, p *Poison) {
+// writeID writes the message id. It is the first header, where the server finds it at once.
+func (e *Encoder) writeID(ev *decode.Event) {
+	id := ev.Value(decode.FieldEventID)
+	if ev.Kind(decode.FieldEventID) == decode.KindUUID {
+		e.putValue(hdrMsgID, id)
+		return
+	}
+	e.put(hdrMsgID, func(b []byte) []byte { return appendIDPart(append(b, e.idPrefix...), id) })
+}
+
+func (e *Encoder) writeSubject(ev *decode.Event) {
 	if topic := ev.Value(decode.FieldTopic); topic != nil {
 		e.text = append(e.text, topic...)
 	} else {
 		e.text = e.cfg.Template.append(e.text, ev)
 	}
-	subject := string(e.text[start:])
+}
+
+func (e *Encoder) checkSubject(ev *decode.Event, subject string) *Poison {
 	switch reason := invalidSubject(subject); {
 	case reason != "":
-		return 0, e.poison(ev, PoisonSubjectInvalid, fmt.Sprintf("subject %q: %s", clip(subject), reason))
+		return e.poison(ev, PoisonSubjectInvalid, fmt.Sprintf("subject %q: %s", clip(subject), reason))
 	case len(subject) > maxSubjectBytes:
-		return 0, e.poison(ev, PoisonSubjectTooLong,
+		return e.poison(ev, PoisonSubjectTooLong,
 			fmt.Sprintf("subject %q has %d bytes, at most %d are allowed", clip(subject), len(subject), maxSubjectBytes))
 	case reservedSubject(subject):
-		return 0, e.poison(ev, PoisonSubjectReserved, fmt.Sprintf("subject %q belongs to the server", clip(subject)))
+		return e.poison(ev, PoisonSubjectReserved, fmt.Sprintf("subject %q belongs to the server", clip(subject)))
 	}
-	return len(e.text), nil
+	return nil
 }
 
 func clip(s string) string {
@@ -152,22 +169,23 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "..."
 }
 
+// put writes a header line. What write appends must hold no line end.
 func (e *Encoder) put(name string, write func(b []byte) []byte) {
+	e.text = append(append(e.text, name...), ": "...)
 	start := len(e.text)
 	e.text = write(e.text)
 	e.marks = append(e.marks, mark{name, start, len(e.text)})
+	e.text = append(e.text, "\r\n"...)
 }
 
+// putValue writes a header line with any value.
 func (e *Encoder) putValue(name string, value []byte) {
-	start := len(e.text)
-	e.text = appendHeaderValue(e.text, value)
-	e.marks = append(e.marks, mark{name, start, len(e.text)})
+	e.put(name, func(b []byte) []byte { return appendHeaderValue(b, value) })
 }
 
+// putString is putValue for a string.
 func (e *Encoder) putString(name, value string) {
-	start := len(e.text)
-	e.text = append(e.text, value...)
-	e.marks = append(e.marks, mark{name, start, len(e.text)})
+	e.put(name, func(b []byte) []byte { return appendHeaderValue(b, value) })
 }
 
 func (e *Encoder) writeHeaders(ev *decode.Event, contentType string) {
@@ -227,31 +245,33 @@ func (e *Encoder) cloudEventsHeaders(ev *decode.Event) {
 	}
 }
 
-// extra reads the headers column. Headers that are not the row's to set are left out.
-func (e *Encoder) extra(ev *decode.Event) ([]header, *Poison) {
+// writeExtra writes what the headers column asks for. Headers that are not the row's to
+// set are left out.
+func (e *Encoder) writeExtra(ev *decode.Event) *Poison {
 	column := ev.Value(decode.FieldHeaders)
 	if column == nil || string(column) == "null" {
-		return nil, nil
+		return nil
 	}
 	all, err := extraHeaders(column)
 	if err != nil {
-		return nil, e.poison(ev, PoisonHeadersInvalid, err.Error())
+		return e.poison(ev, PoisonHeadersInvalid, err.Error())
 	}
-	kept := all[:0]
+	own := len(e.marks)
 	for _, h := range all {
-		if reservedHeader(h.name) || e.has(h.name) {
+		if reservedHeader(h.name) || e.has(h.name, own) {
 			if e.cfg.HeaderIgnored != nil {
 				e.cfg.HeaderIgnored(h.name)
 			}
 			continue
 		}
-		kept = append(kept, header{h.name, string(appendHeaderValue(nil, []byte(h.value)))})
+		e.putString(h.name, h.value)
 	}
-	return kept, nil
+	return nil
 }
 
-func (e *Encoder) has(name string) bool {
-	for _, k := range e.marks {
+// has tells whether one of the first own headers has that name.
+func (e *Encoder) has(name string, own int) bool {
+	for _, k := range e.marks[:own] {
 		if strings.EqualFold(k.name, name) {
 			return true
 		}

@@ -10,13 +10,6 @@ import (
 // envelope writes the JSON object of FormatEnvelope into the body. Its keys stand
 // in a fixed order; what is NULL is absent.
 func (e *Encoder) envelope(ev *decode.Event) *Poison {
-	for f := range decode.Field(decode.NumFields) {
-		if f != decode.FieldPayload || ev.Kind(f) != decode.KindBytea {
-			if !validUTF8(ev.Value(f)) {
-				return e.poison(ev, PoisonNotUTF8, fmt.Sprintf("column %s holds bytes that are not UTF-8", f))
-			}
-		}
-	}
 	b := append(e.body, '{')
 	b = appendStringKey(b, "eventId", ev.Value(decode.FieldEventID))
 	b = appendStringKey(b, "eventType", ev.Value(decode.FieldEventType))
@@ -46,7 +39,22 @@ func (e *Encoder) envelope(ev *decode.Event) *Poison {
 		return p
 	}
 	e.body = append(b, '}')
+	// In the body each value stands between ASCII characters, so looking at the whole is
+	// looking at each; the rest are the columns that the body does not show.
+	if !validUTF8(e.body, ev.Value(decode.FieldTopic), ev.Value(decode.FieldHeaders), ev.Value(decode.FieldTraceparent)) {
+		return e.notUTF8(ev)
+	}
 	return nil
+}
+
+// notUTF8 names the column that holds bytes that are not UTF-8.
+func (e *Encoder) notUTF8(ev *decode.Event) *Poison {
+	for f := range decode.Field(decode.NumFields) {
+		if !validUTF8(ev.Value(f)) {
+			return e.poison(ev, PoisonNotUTF8, fmt.Sprintf("column %s holds bytes that are not UTF-8", f))
+		}
+	}
+	return e.poison(ev, PoisonNotUTF8, "the body would hold bytes that are not UTF-8")
 }
 
 // number writes a version: a JSON number where the column holds one in a type

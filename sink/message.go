@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/decode"
@@ -22,20 +23,20 @@ type Message struct {
 	// Number is the caller's own; it comes back with the settlement.
 	Number uint64
 
-	headers    []header
-	headerBuf  [8]header // holds the headers of a message without extra ones
-	headerSize int       // bytes of the header lines, without the first and the empty last one
-	body       []byte
-	eventSize  int
+	lines     string // the header lines, each with its line end
+	body      []byte
+	eventSize int
 }
 
 type header struct{ name, value string }
 
 // messageOverhead is what a Message costs in memory beside its text and body.
-const messageOverhead = 480
+const messageOverhead = 256
 
 // Size returns the bytes that the message holds in memory.
-func (m *Message) Size() int { return messageOverhead + 2*m.headerSize + len(m.body) }
+func (m *Message) Size() int {
+	return messageOverhead + len(m.Subject) + len(m.lines) + len(m.AggregateID) + len(m.body)
+}
 
 // EventSize returns what the event that the message was made from said of its size.
 func (m *Message) EventSize() int { return m.eventSize }
@@ -44,9 +45,9 @@ func (m *Message) EventSize() int { return m.eventSize }
 // whether it has it. The publisher's own headers (expected sequence and stream)
 // are not among them.
 func (m *Message) Header(name string) (string, bool) {
-	for _, h := range m.headers {
-		if h.name == name {
-			return h.value, true
+	for n, value := range m.Headers {
+		if n == name {
+			return value, true
 		}
 	}
 	return "", false
@@ -54,10 +55,14 @@ func (m *Message) Header(name string) (string, bool) {
 
 // Headers calls yield for each header in the order of writing until it returns false.
 func (m *Message) Headers(yield func(name, value string) bool) {
-	for _, h := range m.headers {
-		if !yield(h.name, h.value) {
+	rest := m.lines
+	for rest != "" {
+		line, after, _ := strings.Cut(rest, lineEnd)
+		name, value, _ := strings.Cut(line, separator)
+		if !yield(name, value) {
 			return
 		}
+		rest = after
 	}
 }
 
@@ -65,21 +70,20 @@ func (m *Message) Headers(yield func(name, value string) bool) {
 func (m *Message) Body() []byte { return m.body }
 
 const (
-	headerStart = len("NATS/1.0\r\n")
-	headerEnd   = len("\r\n")
-	headerLine  = len(": \r\n")
+	headerVersion = "NATS/1.0\r\n" // begins the headers
+	lineEnd       = "\r\n"         // ends each line, and the headers
+	separator     = ": "
+
+	headerStart     = len(headerVersion)
+	headerEnd       = len(lineEnd)
+	headerLine      = len(separator) + len(lineEnd)
+	maxUint64Digits = 20
 )
 
 // wireSize returns the bytes that count towards the limits of server and stream,
 // with the headers that the publisher adds for the named stream.
 func (m *Message) wireSize(stream string) int {
-	return m.headerBytes(stream) + len(m.body)
-}
-
-func (m *Message) headerBytes(stream string) int {
-	return headerStart + headerEnd + m.headerSize +
+	return headerStart + headerEnd + len(m.lines) +
 		len(hdrExpectedStream) + headerLine + len(stream) +
-		len(hdrExpectedLastSeq) + headerLine + maxUint64Digits
+		len(hdrExpectedLastSeq) + headerLine + maxUint64Digits + len(m.body)
 }
-
-const maxUint64Digits = 20

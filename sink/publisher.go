@@ -57,6 +57,7 @@ type Publisher struct {
 	seenEpo  uint64
 	limits   streamLimits
 	readAt   time.Time
+	frames   frames
 	header   nats.Header
 	values   [][]string
 	msg      nats.Msg
@@ -149,21 +150,19 @@ func (p *Publisher) fits(m *Message) *Poison {
 		return nil
 	}
 	size := m.wireSize(p.cfg.Stream)
-	poison := &Poison{EventID: m.EventID, Position: m.Position}
+	var code, reason string
 	switch {
 	case !p.limits.covers(m.Subject):
-		poison.Code = PoisonSubjectUncover
-		poison.Reason = fmt.Sprintf("stream %q has no subject that covers %q", p.cfg.Stream, clip(m.Subject))
+		code, reason = PoisonSubjectUncover, fmt.Sprintf("stream %q has no subject that covers %q", p.cfg.Stream, clip(m.Subject))
 	case p.limits.maxPayload > 0 && size > p.limits.maxPayload:
-		poison.Code = PoisonTooLarge
-		poison.Reason = fmt.Sprintf("%d bytes with headers, max_payload of the server is %d", size, p.limits.maxPayload)
+		code, reason = PoisonTooLarge, fmt.Sprintf("%d bytes with headers, max_payload of the server is %d", size, p.limits.maxPayload)
 	case p.limits.maxMsgSize > 0 && size > p.limits.maxMsgSize:
-		poison.Code = PoisonTooLarge
-		poison.Reason = fmt.Sprintf("%d bytes with headers, max_msg_size of stream %q is %d", size, p.cfg.Stream, p.limits.maxMsgSize)
+		code = PoisonTooLarge
+		reason = fmt.Sprintf("%d bytes with headers, max_msg_size of stream %q is %d", size, p.cfg.Stream, p.limits.maxMsgSize)
 	default:
 		return nil
 	}
-	return poison
+	return &Poison{Code: code, Reason: reason, EventID: m.EventID, Position: m.Position}
 }
 
 // SetSource says whose messages are ours, as soon as that is known. Nothing may be
@@ -212,6 +211,9 @@ func (p *Publisher) Step(ctx context.Context, now time.Time, more bool) error {
 		}
 	}
 	p.seq.pump(now, more && p.poison == nil)
+	if err := p.frames.flush(); err != nil {
+		p.seq.disconnected()
+	}
 	if p.poison != nil && p.seq.unsettled() == 0 {
 		return p.poison
 	}
@@ -348,6 +350,7 @@ func (p *Publisher) open(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	epoch := p.epoch.Load()
+	p.frames.use(p.client.plainConn()) // the answer to readTail shows that it is ready
 	t, l, err := p.client.readTail(ctx, p.cfg.Stream, p.cfg.Source)
 	if err != nil {
 		return p.waitOrFail(ctx, now, err)
@@ -510,6 +513,10 @@ func (p *Publisher) publish(m *Message, reply []byte, expectedLastSeq uint64, ex
 	if p.client == nil {
 		return nats.ErrConnectionClosed
 	}
+	expect = expect && expectedLastSeq < math.MaxUint64
+	if p.frames.conn != nil {
+		return p.frames.publish(m, reply, p.cfg.Stream, expectedLastSeq, expect)
+	}
 	clear(p.header)
 	n := 0
 	set := func(name, value string) {
@@ -520,11 +527,11 @@ func (p *Publisher) publish(m *Message, reply []byte, expectedLastSeq uint64, ex
 		p.header[name] = p.values[n]
 		n++
 	}
-	for _, h := range m.headers {
-		set(h.name, h.value)
+	for name, value := range m.Headers {
+		set(name, value)
 	}
 	set(hdrExpectedStream, p.cfg.Stream)
-	if expect && expectedLastSeq < math.MaxUint64 {
+	if expect {
 		set(hdrExpectedLastSeq, strconv.FormatUint(expectedLastSeq, 10))
 	}
 	p.msg.Subject, p.msg.Reply, p.msg.Header, p.msg.Data = m.Subject, string(reply), p.header, m.body
@@ -535,6 +542,10 @@ func (p *Publisher) publish(m *Message, reply []byte, expectedLastSeq uint64, ex
 func (p *Publisher) endBatch(subject string, reply []byte) error {
 	if p.client == nil {
 		return nats.ErrConnectionClosed
+	}
+	if p.frames.conn != nil {
+		p.frames.publishEmpty(subject, reply)
+		return nil
 	}
 	return p.client.nc.PublishRequest(subject, string(reply), nil)
 }

@@ -305,7 +305,7 @@ func (s *sequencer) send(now time.Time, expected uint64, expect bool) bool {
 		s.disconnected()
 		return false
 	}
-	s.sentMessageBytes += int64(len(e.msg.body) + e.msg.headerSize)
+	s.sentMessageBytes += int64(len(e.msg.body) + len(e.msg.lines))
 	return true
 }
 

@@ -36,8 +36,9 @@ func appendJSONString(b, s []byte) []byte {
 // appendHeaderValue writes a value such that nothing in it can end the header
 // line, and nothing of it is lost to the trimming of clients: control characters
 // and blanks at the ends are percent-encoded.
-func appendHeaderValue(b, value []byte) []byte {
-	for i, c := range value {
+func appendHeaderValue[T string | []byte](b []byte, value T) []byte {
+	for i := range len(value) {
+		c := value[i]
 		atEnd := i == 0 || i == len(value)-1
 		if c < ' ' || c == 0x7f || (c == ' ' && atEnd) {
 			b = appendPercent(b, c)
@@ -125,16 +126,16 @@ func appendTimestamp(b, text []byte) []byte {
 	return append(b, 'Z')
 }
 
-// traceID returns the trace id of a W3C traceparent, or "" when it is none.
-func traceID(traceparent []byte) []byte {
+// traceID returns the trace id of a W3C traceparent, or an empty one when it is none.
+func traceID[T string | []byte](traceparent T) T {
 	const versionLen, idLen = 3, 32
 	if len(traceparent) < versionLen+idLen+1 || traceparent[2] != '-' || traceparent[versionLen+idLen] != '-' {
-		return nil
+		return traceparent[:0]
 	}
 	id := traceparent[versionLen : versionLen+idLen]
-	for _, c := range id {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return nil
+	for i := range len(id) {
+		if c := id[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return traceparent[:0]
 		}
 	}
 	return id
