@@ -57,8 +57,8 @@ func apt(ctx context.Context, out io.Writer, args ...string) error {
 	cmd := exec.CommandContext(ctx, "apt-get", args...)
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 	var tail bytes.Buffer
-	cmd.Stdout = out
-	cmd.Stderr = io.MultiWriter(out, &tail)
+	both := io.MultiWriter(out, &tail) // one writer, so that exec writes from one goroutine
+	cmd.Stdout, cmd.Stderr = both, both
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("run apt-get %s: %w: %s", args[0], err, lastLines(tail.Bytes()))
 	}
