@@ -121,6 +121,7 @@ func (p *Publisher) Add(ctx context.Context, m *Message, now time.Time) error {
 	}
 	p.limiter.AllowN(now, 1)
 	p.seq.add(m)
+	p.seq.at(p.seq.end - 1).addedAt = now
 	return nil
 }
 
@@ -264,6 +265,7 @@ func (p *Publisher) Unsettled() int { return p.seq.unsettled() }
 type Stats struct {
 	InFlight        int
 	OldestSentAt    time.Time // zero when nothing is in flight
+	OldestAddedAt   time.Time // since when the first message that is not settled waits, sent or not; zero when there is none
 	OrderViolations uint64    // messages stored after a later one (plain publishes only)
 	Duplicates      uint64    // the server said that it had a message already
 	Resent          uint64    // messages sent again after a failure
@@ -277,7 +279,7 @@ type Stats struct {
 // Stats returns the running figures.
 func (p *Publisher) Stats() Stats {
 	return Stats{
-		InFlight: p.seq.inFlight(), OldestSentAt: p.seq.oldestSentAt(), OrderViolations: p.seq.orderViolations,
+		InFlight: p.seq.inFlight(), OldestSentAt: p.seq.oldestSentAt(), OldestAddedAt: p.seq.oldestAddedAt(), OrderViolations: p.seq.orderViolations,
 		Duplicates: p.seq.duplicates, Resent: p.seq.resent, Resyncs: p.seq.resyncs, ForeignAnswers: p.seq.foreignAnswers,
 		Reconnects: p.reconnect, Batched: p.seq.batched, OwnStream: p.seq.own,
 	}
@@ -389,8 +391,12 @@ func (p *Publisher) judge(now time.Time) error {
 	row := fault.JetStreamRow(strconv.Itoa(c.code))
 	switch {
 	case row.Resync:
-		if p.seq.fruitless >= fruitlessRounds {
+		switch {
+		case p.seq.fruitless >= fruitlessRounds:
 			p.retryAt = now.Add(fruitlessPause)
+		case c.code != codeWrongLastSeq && p.seq.head == p.seq.headAtSync:
+			// At once is for a round that came further: an id may stay "in process" for minutes.
+			p.wait(now, fmt.Errorf("stream %q refuses messages with error %d: %s", p.cfg.Stream, c.code, row.Title))
 		}
 		return nil
 	case row.Class == fault.Poison && c.msg != nil:
@@ -460,6 +466,15 @@ func (p *Publisher) waitOrFail(ctx context.Context, now time.Time, err error) er
 		}
 		if row.Hint != "" {
 			err = fmt.Errorf("%w (%s)", err, row.Hint)
+		}
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		// Nobody answers what was not allowed to be asked or to be heard.
+		if e := p.client.lastAsyncErr.Load(); e != nil && errors.Is(e.err, nats.ErrPermissionViolation) && now.Sub(e.at) < 2*apiTimeout {
+			err = fmt.Errorf("%w: NATS refuses: %w", err, e.err)
+			if !p.limits.subjectsKnown { // the stream could never be read
+				return fault.NewOperator("nats-permission", "", "allow this user to publish to $JS.API.> and the stream's subjects, and to subscribe to _INBOX.>", err)
+			}
 		}
 	}
 	p.wait(now, err)

@@ -79,6 +79,7 @@ type limits struct {
 // entry is a message on its way.
 type entry struct {
 	msg      *Message
+	addedAt  time.Time
 	sentAt   time.Time
 	answered bool // plain publishes: an answer came, whatever it says
 	stored   bool // plain publishes: acknowledged ahead of an earlier one
@@ -190,6 +191,14 @@ func (s *sequencer) oldestSentAt() time.Time {
 		return time.Time{}
 	}
 	return s.at(s.head).sentAt
+}
+
+// oldestAddedAt returns since when the oldest unsettled message waits; zero if there is none.
+func (s *sequencer) oldestAddedAt() time.Time {
+	if s.head == s.end {
+		return time.Time{}
+	}
+	return s.at(s.head).addedAt
 }
 
 // synced tells what the stream's tail is; sending begins (again) from the first

@@ -283,7 +283,10 @@ func (p *publisher) report(now time.Time) {
 	st := p.sink.Stats()
 	events, bytes := p.queue.load()
 	p.metrics.SetInFlight(st.InFlight, bytes)
-	p.metrics.SetOldestUnacked(st.OldestSentAt)
+	p.metrics.SetOldestUnacked(st.OldestAddedAt)
+	if confirmedLSN := p.shared.confirmedLSN.Load(); confirmedLSN > 0 {
+		p.metrics.SetConfirmedLSN(confirmedLSN)
+	}
 	p.metrics.AddOrderViolations(int(st.OrderViolations - p.last.OrderViolations))
 	p.metrics.AddRetries(int(st.Resent - p.last.Resent))
 	for range st.Reconnects - p.last.Reconnects {
