@@ -210,6 +210,7 @@ func (p *Publisher) Step(ctx context.Context, now time.Time, more bool) error {
 		if err := p.open(ctx, now); err != nil {
 			return err
 		}
+		now = time.Now() // it may have taken a while
 	}
 	p.seq.pump(now, more && p.poison == nil)
 	if err := p.frames.flush(); err != nil {

@@ -337,8 +337,9 @@ func (s *sequencer) toSync() {
 	s.phase = phaseSync
 	s.markOvertaken()
 	s.window = min(windowStart, s.limits.inFlightMax)
-	if s.cause.kind == causeDuplicates {
-		s.window = 1
+	wrongSeq := s.cause.kind == causeRefused && s.cause.code == codeWrongLastSeq
+	if s.cause.kind == causeDuplicates || wrongSeq && !s.batched {
+		s.window = 1 // without batches a later message could line up where this one was refused
 	}
 	s.cleanAcks = 0
 	s.batchOpen, s.committing = false, false
