@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -348,7 +349,7 @@ func (p *Publisher) open(ctx context.Context, now time.Time) error {
 		}
 	}
 	if !p.client.nc.IsConnected() {
-		p.condition = errors.New("NATS is away")
+		p.condition = errors.New("the connection is lost")
 		p.retryAt = now.Add(connectedPoll) // the reconnect handler wakes us before
 		return nil
 	}
@@ -486,11 +487,14 @@ func (p *Publisher) connect(ctx context.Context, now time.Time) error {
 	c, err := Dial(ctx, p.cfg.Client, p.cfg.Log)
 	if err != nil {
 		var cfgErr *ConfigError
+		var untrusted *tls.CertificateVerificationError
 		switch {
 		case errors.As(err, &cfgErr) && !p.everConn:
 			return fault.NewOperator("nats-config", cfgErr.Error(), cfgErr.Hint, nil)
 		case errors.Is(err, nats.ErrAuthorization) && !p.everConn:
-			return fault.NewOperator("nats-authorization", "connect to NATS", "check the user and password or the credentials file for --nats-url", err)
+			return fault.NewOperator("nats-authorization", "", "check the user and password or the credentials file for --nats-url", err)
+		case errors.As(err, &untrusted) && !p.everOpen:
+			return fault.NewOperator("nats-certificate", "", "give --nats-ca the authority that signed the server's certificate, and in --nats-url a name that it holds", err)
 		}
 		p.wait(now, err)
 		return nil

@@ -71,7 +71,7 @@ func (in *invocation) setUpFirst(ctx context.Context) error {
 			return err //nolint:wrapcheck // it is the user's sentence already
 		})
 		if err == nil || ctx.Err() != nil {
-			return nil //nolint:nilerr // stopping by a signal is no failure
+			return nil
 		}
 		if fault.ExitCode(err) != fault.ExitFailed {
 			return err

@@ -64,10 +64,12 @@ func classify(err error, everStreamed bool) *fault.Error {
 
 // poisonFault is what a poison event ends the forwarder with.
 func poisonFault(p *sink.Poison, slot string) error {
+	// A transaction is left out once the slot stands behind the start of its commit record.
+	skipLSN := p.Position.CommitLSN + 1
 	return &fault.Error{
 		Class: fault.Poison, Code: p.Code, What: p.Error(),
 		Hint: fmt.Sprintf("mend what the reason names (the stream's limits, --subject or --columns) and start again; "+
-			"slot %s still stands before this event, and outbox-cdc slot advance skips it for good", slot),
+			"or leave out its whole transaction for good: outbox-cdc slot advance --slot %s --to %s --yes", slot, skipLSN),
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -310,7 +311,7 @@ func (p *publisher) report(now time.Time) {
 	p.figures.foreign.Store(st.ForeignAnswers)
 	reason := ""
 	if c := p.sink.Condition(); c != nil {
-		reason = "NATS: " + c.Error()
+		reason = "NATS: " + strings.TrimPrefix(c.Error(), "connect to NATS: ")
 	}
 	p.machine.setSink(reason, now, "events_waiting", events)
 }

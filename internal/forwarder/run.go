@@ -3,7 +3,9 @@ package forwarder
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -125,12 +127,14 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	})
 	// Owns the replication connection and the decoder; stops when runCtx is done and
 	// the publisher has drained; waited for by work.Wait.
-	work.Go(func() error { return stopOn(rd.run(runCtx), stop) })
+	work.Go(func() error {
+		return stopOn(guard(func() error { return rd.run(runCtx) }, f.deps.Log), stop)
+	})
 	// Owns the batch, the window and the tracker; stops when runCtx is done and what is
 	// in flight is settled or drainCtx ends; waited for by work.Wait.
 	work.Go(func() error {
 		defer close(publisherDone)
-		return stopOn(pub.run(runCtx, drainCtx), stop)
+		return stopOn(guard(func() error { return pub.run(runCtx, drainCtx) }, f.deps.Log), stop)
 	})
 	// Owns an ordinary SQL connection; stops when watchCtx is done; waited for by side.Wait.
 	side.Go(func() error {
@@ -145,6 +149,19 @@ func (f *Forwarder) Run(ctx context.Context) error {
 		err = sideErr
 	}
 	return f.finished(err)
+}
+
+// guard turns a panic into an error. A panic exits with 2, which supervisors are told
+// not to restart: but a broken invariant must not keep events waiting, and starting
+// again is safe, since nothing is confirmed that is not settled.
+func guard(work func() error, log *slog.Logger) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			log.Error("broken invariant", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			err = fault.NewTransient("a broken invariant, please report it", "start again: nothing is lost", fmt.Errorf("panic: %v", p))
+		}
+	}()
+	return work()
 }
 
 // stopOn ends the whole forwarder when one part of it failed.

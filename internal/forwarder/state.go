@@ -1,6 +1,7 @@
 package forwarder
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -143,11 +144,14 @@ func (m *machine) move(s State, reason string, now time.Time, attrs ...any) {
 	all = append(all, attrs...)
 	m.state, m.reason, m.since, m.loggedAt = s, reason, now, now
 	m.onMove(s)
-	if s == StateBackingOff {
-		m.log.Warn(s.String(), all...) //nolint:sloglint // the state is the message
-	} else {
-		m.log.Info(s.String(), all...) //nolint:sloglint // the state is the message
+	level := slog.LevelInfo
+	switch s { //nolint:exhaustive // the others are in order
+	case StateBackingOff:
+		level = slog.LevelWarn
+	case StateFailed:
+		level = slog.LevelError
 	}
+	m.log.Log(context.Background(), level, s.String(), all...) //nolint:sloglint // the state is the message
 }
 
 // remind logs a state that goes on, seldom.

@@ -79,7 +79,7 @@ func (w *watcher) failed(err error) {
 	w.metrics.SetSlot(nil, nil, nil)
 	if !w.away {
 		w.away = true
-		w.log.Debug("SQL connection failed", "error", err.Error())
+		w.log.Warn("SQL connection failed: slot and publication are not watched until it is back", "error", err.Error())
 	}
 }
 
@@ -167,7 +167,7 @@ func (w *watcher) lookAtPublication(ctx context.Context) error {
 	switch {
 	case why != "" && before == "":
 		w.log.Error("the outbox is not published: events are being missed", "reason", why, "table", w.cfg.Table.String(),
-			"publication", w.cfg.Publication, "hint", "ALTER PUBLICATION ... ADD TABLE ...; rows inserted meanwhile are in the table only")
+			"publication", w.cfg.Publication, "hint", "outbox-cdc setup --dry-run prints what is missing; rows inserted meanwhile are in the table only")
 	case why == "" && before != "":
 		w.log.Info("the outbox is published again", "table", w.cfg.Table.String(), "publication", w.cfg.Publication)
 	}
