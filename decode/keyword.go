@@ -6,7 +6,7 @@ import "strings"
 // keywords of PostgreSQL 14 to 18 (pg_get_keywords(), catcode other than U).
 var keywords = func() map[string]bool {
 	words := map[string]bool{}
-	for _, w := range strings.Fields(keywordList) {
+	for w := range strings.FieldsSeq(keywordList) {
 		words[w] = true
 	}
 	return words

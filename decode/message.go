@@ -94,6 +94,7 @@ func readMember(f Field, raw []byte) ([]byte, TypeKind, error) {
 			return nil, KindJSON, &ValueError{Field: f.String(), Reason: "is not a JSON object"}
 		}
 		return raw, KindJSON, nil
+	default:
 	}
 	value, problem := scalarText(raw)
 	kind := messageKinds[f]
@@ -107,6 +108,7 @@ func readMember(f Field, raw []byte) ([]byte, TypeKind, error) {
 			if !isUUID(value) {
 				kind = KindText
 			}
+		default:
 		}
 	}
 	if problem != "" {

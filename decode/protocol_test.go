@@ -34,7 +34,7 @@ func TestTruncatedMessageIsAnErrorAtEveryByte(t *testing.T) {
 		messages := sc.messages(t)
 		for n, m := range messages {
 			kinds[m[0]] = true
-			for cut := range len(m) {
+			for cut := range m {
 				var p *decode.ProtocolError
 				_, err := primed(t, sc, messages, n).Decode(m[:cut:cut])
 				if !errors.As(err, &p) || p.Cause != decode.CauseMalformed {

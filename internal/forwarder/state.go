@@ -1,7 +1,6 @@
 package forwarder
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -144,14 +143,15 @@ func (m *machine) move(s State, reason string, now time.Time, attrs ...any) {
 	all = append(all, attrs...)
 	m.state, m.reason, m.since, m.loggedAt = s, reason, now, now
 	m.onMove(s)
-	level := slog.LevelInfo
-	switch s { //nolint:exhaustive // the others are in order
+	log := m.log.Info
+	switch s {
 	case StateBackingOff:
-		level = slog.LevelWarn
+		log = m.log.Warn
 	case StateFailed:
-		level = slog.LevelError
+		log = m.log.Error
+	default:
 	}
-	m.log.Log(context.Background(), level, s.String(), all...) //nolint:sloglint // the state is the message
+	log(s.String(), all...)
 }
 
 // remind logs a state that goes on, seldom.
