@@ -37,6 +37,7 @@ func TestNoAnswerButTheStreamsCountsAsAcknowledged(t *testing.T) {
 	for _, mode := range modes {
 		for _, test := range tests {
 			t.Run(test.name+", "+mode.name, func(t *testing.T) {
+				t.Parallel()
 				o := newOutbox(t, server.URL())
 				if mode.noBatches {
 					o.withoutBatches()
@@ -171,6 +172,35 @@ func TestRefusalsThatPassAreNeitherAcknowledgementsNorTheEnd(t *testing.T) {
 			o.waitConfirmed()
 			health.waitReady()
 			expectFewLines(t, p)
+		})
+	}
+}
+
+func TestRefusedMessagesAreNotSentAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	for _, mode := range modes {
+		t.Run(mode.name, func(t *testing.T) {
+			t.Parallel()
+			server := testenv.NATSProcess(t)
+			o := newOutbox(t, server.URL())
+			if mode.noBatches {
+				o.withoutBatches()
+			}
+			_, health := o.startHTTPStreaming("--status-interval", "200ms")
+			o.insert("before", 5)
+			o.expectAll()
+			server.Reload(fmt.Sprintf("mappings = { %q: %q }", o.stream+".>", "gate.>"))
+			var heard atomic.Int64
+			answerOn(t, o, "gate.>", &heard, func(int64) *nats.Msg {
+				return &nats.Msg{Data: []byte(`{"error":{"code":409,"err_code":10158,"description":"duplicate message id is in process"}}`)}
+			})
+			o.insertTx("refused", 10)
+			health.waitRedFor("10158")
+			before := heard.Load()
+			o.waitStatusMessages(5)
+			if sent := heard.Load() - before; sent > 200 {
+				t.Errorf("%d messages were sent between five status messages, of 10 events", sent)
+			}
 		})
 	}
 }

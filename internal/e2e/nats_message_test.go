@@ -62,6 +62,7 @@ func (o *outbox) insertGolden() {
 }
 
 func TestEnvelopeIsByteExactWithItsMinimalHeaders(t *testing.T) {
+	t.Parallel()
 	o := newOutbox(t, testenv.NATS(t).URL())
 	o.insertGolden()
 	o.startStreaming()
@@ -90,6 +91,7 @@ func TestEnvelopeIsByteExactWithItsMinimalHeaders(t *testing.T) {
 }
 
 func TestColumnsThatAreNullAreAbsentFromEnvelopeAndHeaders(t *testing.T) {
+	t.Parallel()
 	o := newOutbox(t, testenv.NATS(t).URL())
 	o.exec(`INSERT INTO outbox (event_id, aggregate_type, aggregate_id, event_type, occurred_at) VALUES ('` + goldenID + `', 'order', '', 'placed', '-infinity')`)
 	o.startStreaming("--headers", "full")
@@ -106,6 +108,7 @@ func TestColumnsThatAreNullAreAbsentFromEnvelopeAndHeaders(t *testing.T) {
 }
 
 func TestFullHeadersRepeatTheAttributes(t *testing.T) {
+	t.Parallel()
 	o := newOutbox(t, testenv.NATS(t).URL())
 	o.insertGolden()
 	o.startStreaming("--headers", "full", "--source", "shop", "--content-type", "application/vnd.shop+json")
@@ -119,6 +122,7 @@ func TestFullHeadersRepeatTheAttributes(t *testing.T) {
 }
 
 func TestFormatPayloadIsTheBytesOfTheColumn(t *testing.T) {
+	t.Parallel()
 	server := testenv.NATS(t)
 	tests := []struct {
 		name, columnType, value string // value as SQL
@@ -137,6 +141,7 @@ func TestFormatPayloadIsTheBytesOfTheColumn(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			o := newOutbox(t, server.URL())
 			o.exec("ALTER TABLE outbox ALTER payload TYPE "+test.columnType+" USING NULL",
 				"INSERT INTO outbox (event_id, aggregate_type, aggregate_id, event_type, payload) VALUES ('"+goldenID+"', 'order', 'a', 'placed', "+test.value+")")
@@ -157,6 +162,7 @@ func TestFormatPayloadIsTheBytesOfTheColumn(t *testing.T) {
 }
 
 func TestRowsSetOnlyTheHeadersThatAreTheirs(t *testing.T) {
+	t.Parallel()
 	o := newOutbox(t, testenv.NATS(t).URL())
 	o.exec(`INSERT INTO outbox (event_id, aggregate_type, aggregate_id, event_type, traceparent, headers) VALUES ('` + goldenID + `', 'order', 'a', 'placed', '` + goldenTrace + `',
 		'{"tenant": "eu 1", "X-Weird_Name!": "a\r\nNats-Msg-Id: forged\tb\u007f", "empty": "", "unicode": "Å",
@@ -176,6 +182,7 @@ func TestRowsSetOnlyTheHeadersThatAreTheirs(t *testing.T) {
 }
 
 func TestHeadersThatNATSCannotCarryStopTheForwarderAndNameTheEvent(t *testing.T) {
+	t.Parallel()
 	server := testenv.NATS(t)
 	for name, headers := range map[string]string{
 		"blank in a name":   `'{"a b": "x"}'`,
@@ -187,6 +194,7 @@ func TestHeadersThatNATSCannotCarryStopTheForwarderAndNameTheEvent(t *testing.T)
 		"over 65,535 bytes": `jsonb_build_object('a', repeat('x', 65500))`,
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newOutbox(t, server.URL())
 			o.exec(`INSERT INTO outbox (event_id, aggregate_type, aggregate_id, event_type, headers) VALUES ('` + goldenID + `', 'order', 'a', 'placed', ` + headers + `)`)
 			failure := expectStop(t, o.start(), goldenID, "position 1:", "headers-")
@@ -201,6 +209,7 @@ func TestHeadersThatNATSCannotCarryStopTheForwarderAndNameTheEvent(t *testing.T)
 }
 
 func TestHeadersJustBelowTheLimitPass(t *testing.T) {
+	t.Parallel()
 	o := newOutbox(t, testenv.NATS(t).URL())
 	o.exec(`INSERT INTO outbox (aggregate_type, aggregate_id, event_type, headers) VALUES ('order', 'a', 'placed', jsonb_build_object('a', repeat('x', 64500)))`)
 	o.startStreaming()
@@ -210,6 +219,7 @@ func TestHeadersJustBelowTheLimitPass(t *testing.T) {
 }
 
 func TestMessageIDOfAnIDThatIsNoUUIDIsQualifiedAndEncoded(t *testing.T) {
+	t.Parallel()
 	o := newOutbox(t, testenv.NATS(t).URL())
 	o.exec("ALTER TABLE outbox ALTER event_id DROP DEFAULT, ALTER event_id TYPE text")
 	ids := []string{" a", "a", "p\nq", "p q", "a/b", "Å", "x%20"}
@@ -230,6 +240,7 @@ func TestMessageIDOfAnIDThatIsNoUUIDIsQualifiedAndEncoded(t *testing.T) {
 }
 
 func TestSubjectIsTheTopicOrTheTemplateWithSafeTokens(t *testing.T) {
+	t.Parallel()
 	o := newOutbox(t, testenv.NATS(t).URL())
 	type row struct{ aggregateType, eventType, topic, subject string }
 	rows := []row{
@@ -262,6 +273,7 @@ func TestSubjectIsTheTopicOrTheTemplateWithSafeTokens(t *testing.T) {
 }
 
 func TestTopicThatMustNotBePublishedToStopsTheForwarderAndNameTheEvent(t *testing.T) {
+	t.Parallel()
 	server := testenv.NATS(t)
 	long := strings.Repeat("x", 1100)
 	for name, test := range map[string]struct{ topic, code string }{
@@ -275,6 +287,7 @@ func TestTopicThatMustNotBePublishedToStopsTheForwarderAndNameTheEvent(t *testin
 		"longer than 1024 bytes": {"%s." + long, "subject-too-long"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newOutbox(t, server.URL())
 			o.insert("before", 3)
 			o.waitForwarded()

@@ -211,6 +211,7 @@ func TestNATSCredentialsAreReadAgainWhenTheServerRefusesThem(t *testing.T) {
 }
 
 func TestWrongNATSPasswordAtTheStartIsNotRetried(t *testing.T) {
+	t.Parallel()
 	server := testenv.NATS(t, natsUsers("{user: fwd, password: right}"))
 	o := newOutbox(t, testenv.WithUser(t, server.URL(), "admin", "admin"))
 	o.forwarderNATSURL = testenv.WithUser(t, server.URL(), "fwd", "wrong")
