@@ -32,6 +32,7 @@ func TestPostgresStopsAtOnceWhileTheForwarderIsIdle(t *testing.T) {
 	p := o.startStreaming()
 	o.insert("before", 5)
 	o.expectAll()
+	o.exec("CREATE TABLE neighbour(n bigint)", "INSERT INTO neighbour VALUES (1)") // the last WAL is not ours
 	stopFast(t, cluster)
 	p.WaitLine(`"msg":"backing off"`, testenv.Deadline)
 	// It was the server that ended the stream, satisfied with our position.
