@@ -264,7 +264,7 @@ func TestTextThatIsNotUTF8StopsTheForwarderAndNamesTheEvent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close(testenv.Context(t, testenv.Deadline)) //nolint:errcheck // the row was answered
+		defer conn.Close(testenv.Context(t, testenv.Deadline))
 		var id string
 		if err := conn.QueryRow(testenv.Context(t, testenv.Deadline), `INSERT INTO outbox (aggregate_type, aggregate_id, event_type, payload)
 			VALUES ('order', 'a', 'placed', E'`+bytes+`') RETURNING event_id::text`).Scan(&id); err != nil {

@@ -198,7 +198,7 @@ func neighbours(tb testing.TB, databaseURLs ...string) (stop func()) {
 			tb.Fatal(err)
 		}
 		group.Go(func() {
-			defer conn.Close(context.Background()) //nolint:errcheck // nothing was left to send
+			defer conn.Close(context.WithoutCancel(ctx))
 			for n := 0; ctx.Err() == nil; n++ {
 				if _, err := conn.Exec(ctx, "INSERT INTO neighbour VALUES ($1, repeat('x', 500))", n); err != nil && ctx.Err() == nil {
 					tb.Errorf("neighbour: %v", err)
