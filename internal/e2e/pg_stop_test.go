@@ -68,9 +68,9 @@ func TestPostgresStopsWhileNATSIsDownAndTheRowsArriveLater(t *testing.T) {
 	expectNotPast(t, told, commitLSN(t, o.ours()[5]))
 }
 
-// cpuTicksMax is two seconds of CPU, at the usual hundred ticks a second: much for
-// waiting, and little of what answering each of the server's questions takes.
-const cpuTicksMax = 200
+// cpuTicksMax is half a second of CPU, at the usual hundred ticks a second: five times of
+// what waiting takes, and half of what answering each of the server's questions takes.
+const cpuTicksMax = 50
 
 // cpuTicks is the CPU time that a process has used, in clock ticks.
 func cpuTicks(tb testing.TB, pid int) int {
