@@ -35,10 +35,11 @@ func startDev(t *testing.T, args ...string) devRun {
 	})}
 }
 
-// reachableDir returns a folder that the user postgres can reach, as t.TempDir is not.
+// reachableDir returns a folder that the user postgres can reach, as t.TempDir is not,
+// and short enough for a socket below it: else dev takes another one.
 func reachableDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "outbox-cdc-dev-")
+	dir, err := os.MkdirTemp("", "dev")
 	if err != nil {
 		t.Fatal(err)
 	}
