@@ -9,6 +9,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/big"
 	"net"
 	"os"
@@ -119,14 +120,15 @@ func TestMessagesAreStoredTheSameWithAndWithoutTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := NewPublisher(PublisherConfig{Client: c, Stream: "S", Source: "1/outbox", InFlightMax: 256, AckTimeout: testenv.Deadline, Log: slog.New(slog.DiscardHandler)})
+		p := NewPublisher(PublisherConfig{Client: c, Stream: "S", Subject: "outbox.>", InFlightMax: 256, AckTimeout: testenv.Deadline, Log: slog.New(slog.DiscardHandler)})
 		defer p.Close()
+		p.Begin(Origin{SystemID: "1", Name: "outbox", Timeline: 1, WALEndLSN: math.MaxInt64})
 		e := encoder(t, nil)
 		for added, settled := 0, 0; settled < count; settled += len(p.Settled()) {
 			now := time.Now()
 			for ; added < count && p.Room(now); added++ {
-				if err := p.Add(ctx, sized(t, e, added, added%100), now); err != nil {
-					t.Fatal(err)
+				if taken, err := p.Add(ctx, sized(t, e, added, added%100), now); err != nil || !taken {
+					t.Fatal(taken, err)
 				}
 			}
 			if err := p.Step(ctx, now, false); err != nil {

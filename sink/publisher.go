@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nuid"
 	"golang.org/x/time/rate"
 
+	"github.com/outbox-cdc/outbox-cdc/decode"
 	"github.com/outbox-cdc/outbox-cdc/internal/fault"
 )
 
@@ -24,8 +25,8 @@ import (
 type PublisherConfig struct {
 	Client ClientConfig
 	Stream string
-	// Source is the value of Outbox-Source on our messages.
-	Source      string
+	// Subject is the subject template, to find our messages among others.
+	Subject     string
 	InFlightMax int           // messages published and not acknowledged
 	AckTimeout  time.Duration // how long one publish may stay unanswered
 	RateMax     float64       // messages a second; 0 is no limit
@@ -56,6 +57,13 @@ type Publisher struct {
 	sub      *nats.Subscription
 	epoch    atomic.Uint64 // disconnects of the present connection
 	seenEpo  uint64
+	origin   Origin
+	began    bool            // Begin was called
+	walk     *walk           // what the stream may hold of the events that come next; nil before it was read
+	lastSeen decode.Position // of the newest message that was taken
+	seenAny  bool
+	passed   []string // ids of stored events that the slot did not bring, the first ones
+	phantoms uint64   // how many
 	limits   streamLimits
 	readAt   time.Time
 	frames   frames
@@ -110,20 +118,35 @@ func (p *Publisher) signal() {
 
 // Room tells whether Add may be called now.
 func (p *Publisher) Room(now time.Time) bool {
-	return p.poison == nil && p.seq.room() && (p.cfg.RateMax <= 0 || p.limiter.TokensAt(now) >= 1)
+	return p.poison == nil && p.walk != nil && p.seq.room() && (p.cfg.RateMax <= 0 || p.limiter.TokensAt(now) >= 1)
 }
 
-// Add takes the next message in order. It returns a *Poison when the message can
-// never be stored as things are; then it was not taken. It may block for one
-// request to the JetStream API.
-func (p *Publisher) Add(ctx context.Context, m *Message, now time.Time) error {
-	if err := p.admit(ctx, m, now); err != nil {
-		return err
+// Add takes the next message in order; false says that it could not be taken yet,
+// because the stream has to be read first, and that the same message is to be offered
+// again. A message that the stream holds already is settled without being sent. It
+// returns a *Poison when the message can never be stored as things are, and a
+// *fault.Error when the stream was filled from another database; then the message was
+// not taken. It may block for a request to the JetStream API.
+func (p *Publisher) Add(ctx context.Context, m *Message, now time.Time) (bool, error) {
+	if p.walk == nil {
+		return false, nil
 	}
-	p.limiter.AllowN(now, 1)
-	p.seq.add(m)
-	p.seq.at(p.seq.end - 1).addedAt = now
-	return nil
+	v, err := p.walk.check(ctx, m.Position, m.EventID)
+	if err != nil {
+		return false, p.walkFailed(ctx, now, err)
+	}
+	if v.seq == 0 {
+		if err := p.admit(ctx, m, now); err != nil {
+			return false, err
+		}
+		p.limiter.AllowN(now, 1)
+		p.seq.add(m, v.behind)
+		p.seq.at(p.seq.end - 1).addedAt = now
+	} else {
+		p.seq.found(m, v.seq)
+	}
+	p.lastSeen, p.seenAny = m.Position, true
+	return true, nil
 }
 
 // admit looks whether server and stream can take a message. Before the first
@@ -137,7 +160,7 @@ func (p *Publisher) admit(ctx context.Context, m *Message, now time.Time) error 
 		return poison
 	}
 	// What was read of the stream may be old: look again before judging.
-	if _, l, err := p.client.readTail(ctx, p.cfg.Stream, p.cfg.Source); err == nil {
+	if _, l, err := p.client.readTail(ctx, p.cfg.Stream, p.origin.Source()); err == nil {
 		p.limits, p.readAt = l, now
 		poison = p.fits(m)
 	}
@@ -167,19 +190,11 @@ func (p *Publisher) fits(m *Message) *Poison {
 	return &Poison{Code: code, Reason: reason, EventID: m.EventID, Position: m.Position}
 }
 
-// SetSource says whose messages are ours, as soon as that is known. Nothing may be
-// in flight.
-func (p *Publisher) SetSource(source string) {
-	if p.cfg.Source == source {
-		return
-	}
-	p.cfg.Source = source
-	p.Discard()
-}
-
-// Discard forgets all messages that are not settled: the server that they came
-// from will send them again. Answers that are still on their way are ignored.
-func (p *Publisher) Discard() {
+// Begin says whose messages are ours and where the slot stands. It forgets all
+// messages that are not settled, since the server will send them again; answers that
+// are still on their way are ignored. No message is taken before.
+func (p *Publisher) Begin(o Origin) {
+	p.origin, p.began, p.walk, p.seenAny = o, true, nil, false
 	p.seq.discard()
 	p.judged = true
 	p.retryAt = time.Time{}
@@ -269,6 +284,7 @@ type Stats struct {
 	OldestSentAt    time.Time // zero when nothing is in flight
 	OldestAddedAt   time.Time // since when the first message that is not settled waits, sent or not; zero when there is none
 	OrderViolations uint64    // messages stored after a later one (plain publishes only)
+	Phantoms        uint64    // stored events that the slot did not bring
 	Duplicates      uint64    // the server said that it had a message already
 	Resent          uint64    // messages sent again after a failure
 	Resyncs         uint64    // how often the place in the stream had to be found again
@@ -282,9 +298,17 @@ type Stats struct {
 func (p *Publisher) Stats() Stats {
 	return Stats{
 		InFlight: p.seq.inFlight(), OldestSentAt: p.seq.oldestSentAt(), OldestAddedAt: p.seq.oldestAddedAt(), OrderViolations: p.seq.orderViolations,
-		Duplicates: p.seq.duplicates, Resent: p.seq.resent, Resyncs: p.seq.resyncs, ForeignAnswers: p.seq.foreignAnswers,
+		Phantoms: p.phantoms, Duplicates: p.seq.duplicates, Resent: p.seq.resent, Resyncs: p.seq.resyncs, ForeignAnswers: p.seq.foreignAnswers,
 		Reconnects: p.reconnect, Batched: p.seq.batched, OwnStream: p.seq.own,
 	}
+}
+
+// Passed returns the ids of the stored events that the slot did not bring, the first
+// few, and forgets them.
+func (p *Publisher) Passed() []string {
+	ids := p.passed
+	p.passed = nil
+	return ids
 }
 
 // Close drops the connection. What is in flight stays unanswered.
@@ -355,9 +379,14 @@ func (p *Publisher) open(ctx context.Context, now time.Time) error {
 	}
 	epoch := p.epoch.Load()
 	p.frames.use(p.client.plainConn()) // the answer to readTail shows that it is ready
-	t, l, err := p.client.readTail(ctx, p.cfg.Stream, p.cfg.Source)
+	t, l, err := p.client.readTail(ctx, p.cfg.Stream, p.origin.Source())
 	if err != nil {
 		return p.waitOrFail(ctx, now, err)
+	}
+	if p.began {
+		if err := p.resume(ctx, t); err != nil {
+			return p.walkFailed(ctx, now, err)
+		}
 	}
 	if epoch != p.epoch.Load() {
 		return nil // the next Step sees it

@@ -83,12 +83,16 @@ type entry struct {
 	sentAt   time.Time
 	answered bool // plain publishes: an answer came, whatever it says
 	stored   bool // plain publishes: acknowledged ahead of an earlier one
-	overtook bool // plain publishes: a later message is stored already
+	overtook bool // a later message is stored already
 }
 
 // tail is what the stream says about itself.
 type tail struct {
-	lastSeq uint64
+	firstSeq, lastSeq uint64
+	// keeps says that messages stay until a limit is reached (limits retention).
+	keeps bool
+	// newest is the stream's last message; nil when it is empty.
+	newest *fetched
 	// own says that the stream seems to hold nobody else's messages.
 	own bool
 	// batched says that server and stream take fast batches.
@@ -152,6 +156,8 @@ type Settlement struct {
 	StreamSeq uint64
 	// Duplicate says that the stream had a message of this id already.
 	Duplicate bool
+	// AlreadyStored says that the message was found in the stream before it was sent.
+	AlreadyStored bool
 }
 
 func newSequencer(l limits, w wire, stream, inbox, session string) *sequencer {
@@ -170,13 +176,53 @@ func (s *sequencer) at(number uint64) *entry { return &s.ring[number&uint64(len(
 // room tells whether add may be called.
 func (s *sequencer) room() bool { return s.end-s.head < uint64(s.limits.inFlightMax) }
 
-// add hands over the next message in order.
-func (s *sequencer) add(m *Message) {
+// add hands over the next message in order. behind says that a later one is stored
+// already.
+func (s *sequencer) add(m *Message, behind bool) {
 	if !s.room() {
 		panic("sink: message added without room")
 	}
-	*s.at(s.end) = entry{msg: m}
+	*s.at(s.end) = entry{msg: m, overtook: behind}
 	s.end++
+}
+
+// found settles a message that the stream holds already.
+func (s *sequencer) found(m *Message, streamSeq uint64) {
+	s.settled = append(s.settled, Settlement{Message: m, StreamSeq: streamSeq, AlreadyStored: true})
+}
+
+// sift takes the unsettled messages out and puts back those that are still to be
+// published. Nothing may be on its way.
+func (s *sequencer) sift(stays func(m *Message) (stays, behind bool, err error)) error {
+	all := make([]entry, 0, s.end-s.head)
+	for n := s.head; n < s.end; n++ {
+		all = append(all, *s.at(n))
+		*s.at(n) = entry{}
+	}
+	kept := all[:0]
+	var failure error
+	for _, e := range all {
+		if e.stored {
+			continue
+		}
+		if failure == nil { // else it is asked again when the stream can be read
+			keep, behind, err := stays(e.msg)
+			failure = err
+			if err == nil && !keep {
+				continue
+			}
+			e.overtook = e.overtook || behind
+		}
+		kept = append(kept, e)
+	}
+	// The numbers move on by what is gone, so that progress can be told.
+	s.head += uint64(len(all) - len(kept))
+	s.next, s.end = s.head, s.head
+	for _, e := range kept {
+		*s.at(s.end) = e
+		s.end++
+	}
+	return failure
 }
 
 // inFlight returns how many messages are sent and not settled.
@@ -467,6 +513,7 @@ func (s *sequencer) batchEnded(a answer, now time.Time) {
 		s.foreignAnswers++
 		return
 	}
+	s.countSwallowed(a)
 	s.settleBatch(a.count, a.streamSeq, a.duplicate, now)
 	if a.streamSeq > 0 && !a.duplicate {
 		s.lastSeq = a.streamSeq
@@ -478,6 +525,22 @@ func (s *sequencer) batchEnded(a answer, now time.Time) {
 	}
 	s.fail(cause{kind: causeGap})
 	s.toSync()
+}
+
+// countSwallowed counts the messages of a batch that the server took for duplicates.
+// It says nothing of them, but they took no sequence; in a stream that others write
+// into that cannot be told.
+func (s *sequencer) countSwallowed(a answer) {
+	if !s.own || s.withoutExpect || a.duplicate {
+		return
+	}
+	taken := uint64(0)
+	if a.streamSeq > s.lastSeq {
+		taken = a.streamSeq - s.lastSeq
+	}
+	if a.count > taken {
+		s.duplicates += a.count - taken
+	}
 }
 
 // settleBatch settles the first count messages of the batch.
@@ -494,6 +557,9 @@ func (s *sequencer) settleBatch(count, lastStreamSeq uint64, duplicate bool, now
 			st.StreamSeq = lastStreamSeq
 		case s.own && !s.withoutExpect:
 			st.StreamSeq = s.lastSeq + (s.head - s.roundFirst) + 1
+		}
+		if e.overtook && !st.Duplicate {
+			s.orderViolations++
 		}
 		s.settled = append(s.settled, st)
 		*e = entry{}
@@ -553,6 +619,14 @@ func (s *sequencer) storedPlain(e *entry, a answer, now time.Time) {
 	if s.phase == phaseOpen && s.cleanAcks >= s.window {
 		s.cleanAcks = 0
 		s.window = min(2*s.window, s.limits.inFlightMax)
+	}
+}
+
+// resync makes the stream be read again before anything more is sent.
+func (s *sequencer) resync() {
+	if s.phase != phaseSync {
+		s.fail(cause{})
+		s.toSync()
 	}
 }
 

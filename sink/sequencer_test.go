@@ -70,7 +70,7 @@ func TestSequencerTranscripts(t *testing.T) {
 				d.ScanArgs(t, "n", &n)
 				for range n {
 					added++
-					s.add(&Message{EventID: "e" + strconv.Itoa(added), Subject: "s", Position: decode.Position{Ordinal: uint64(added)}})
+					s.add(&Message{EventID: "e" + strconv.Itoa(added), Subject: "s", Position: decode.Position{Ordinal: uint64(added)}}, false)
 				}
 			case "pump":
 				s.pump(now, d.HasArg("more"))

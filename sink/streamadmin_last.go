@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // LastEvent is the newest message of one source in a stream.
@@ -61,49 +58,9 @@ func (c *Client) LastEvent(ctx context.Context, stream, source, template string)
 	return nil, nil
 }
 
-type fetched struct {
-	Subject  string    `json:"subject"`
-	Sequence uint64    `json:"seq"`
-	Headers  []byte    `json:"hdrs"`
-	Time     time.Time `json:"time"`
-	header   nats.Header
-}
-
-func (m *fetched) isFrom(source string) bool {
-	return m.header.Get(HeaderSource) == source && m.header.Get(HeaderPosition) != ""
-}
-
 func (m *fetched) event() *LastEvent {
 	return &LastEvent{
 		EventID: m.header.Get(HeaderEventID), Subject: m.Subject, Sequence: m.Sequence,
 		Position: m.header.Get(HeaderPosition), StoredAt: m.Time,
 	}
-}
-
-// message fetches one stored message from the leader; nil when there is none.
-func (c *Client) message(ctx context.Context, stream, request string) (*fetched, error) {
-	reply, err := c.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, []byte(request))
-	if err != nil {
-		return nil, fmt.Errorf("read message of stream %q: %w", stream, err)
-	}
-	var answer struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message fetched             `json:"message"`
-	}
-	if err := json.Unmarshal(reply.Data, &answer); err != nil {
-		return nil, fmt.Errorf("read message of stream %q: %w", stream, err)
-	}
-	if answer.Error != nil {
-		if answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("read message of stream %q: %w", stream, answer.Error)
-	}
-	m := answer.Message
-	if len(m.Headers) > 0 {
-		if m.header, err = nats.DecodeHeadersMsg(m.Headers); err != nil {
-			return nil, fmt.Errorf("read headers of message %d of stream %q: %w", m.Sequence, stream, err)
-		}
-	}
-	return &m, nil
 }

@@ -2,12 +2,10 @@ package sink
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -62,17 +60,21 @@ func (c *Client) readTail(ctx context.Context, stream, source string) (tail, str
 	if err := usable(stream, info); err != nil {
 		return tail{}, limits, err
 	}
-	t := tail{lastSeq: info.State.LastSeq, batched: info.Config.AllowBatchPublish, own: true}
+	t := tail{
+		firstSeq: info.State.FirstSeq, lastSeq: info.State.LastSeq, batched: info.Config.AllowBatchPublish, own: true,
+		keeps: info.Config.Retention == jetstream.LimitsPolicy,
+	}
 	if info.State.Msgs == 0 {
 		return t, limits, nil
 	}
-	last, err := c.lastMessage(ctx, stream)
+	newest, err := c.message(ctx, stream, `{"last_by_subj":">"}`)
 	if err != nil {
 		return tail{}, limits, err
 	}
-	if last != nil {
-		t.lastSeq = max(t.lastSeq, last.seq)
-		t.own = last.header.Get(HeaderSource) == source
+	if newest != nil {
+		t.lastSeq = max(t.lastSeq, newest.Sequence)
+		t.own = newest.header.Get(HeaderSource) == source
+		t.newest = newest
 	}
 	return t, limits, nil
 }
@@ -87,46 +89,6 @@ func usable(stream string, info *jetstream.StreamInfo) error {
 		return &StreamUnusableError{stream, "is a mirror", "publish to the stream that it mirrors"}
 	}
 	return nil
-}
-
-type storedMessage struct {
-	seq     uint64
-	subject string
-	header  nats.Header
-}
-
-// lastMessage returns the newest message of the stream without its body, or nil
-// when there is none. It asks the leader (not a direct get, which a replica may
-// answer).
-func (c *Client) lastMessage(ctx context.Context, stream string) (*storedMessage, error) {
-	reply, err := c.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, []byte(`{"last_by_subj":">"}`))
-	if err != nil {
-		return nil, fmt.Errorf("read newest message of stream %q: %w", stream, err)
-	}
-	var res struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message struct {
-			Subject string `json:"subject"`
-			Seq     uint64 `json:"seq"`
-			Header  []byte `json:"hdrs"`
-		} `json:"message"`
-	}
-	if err := json.Unmarshal(reply.Data, &res); err != nil {
-		return nil, fmt.Errorf("read newest message of stream %q: %w", stream, err)
-	}
-	if res.Error != nil {
-		if res.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound {
-			return nil, nil //nolint:nilnil // no message is a normal answer here
-		}
-		return nil, fmt.Errorf("read newest message of stream %q: %w", stream, res.Error)
-	}
-	m := &storedMessage{seq: res.Message.Seq, subject: res.Message.Subject}
-	if len(res.Message.Header) > 0 {
-		if m.header, err = nats.DecodeHeadersMsg(res.Message.Header); err != nil {
-			return nil, fmt.Errorf("read headers of newest message of stream %q: %w", stream, err)
-		}
-	}
-	return m, nil
 }
 
 // ErrorCode returns the JetStream error code (err_code) in err's chain, or 0.

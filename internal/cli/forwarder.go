@@ -52,6 +52,7 @@ func (in *invocation) forwarderConfig() (forwarder.Config, error) {
 		Subject:     in.str("subject"),
 		Format:      format,
 		Source:      in.source(),
+		Adopt:       in.on("adopt"),
 		Headers:     headers,
 		ContentType: in.str("content-type"),
 

@@ -30,6 +30,7 @@ type outbox struct {
 	stream      string
 	table       string // as SQL
 	extra       []string
+	setupArgs   []string // for setup alone
 	env         []string
 	// What the forwarder connects to, where that differs (a proxy).
 	forwarderDatabaseURL string
@@ -53,7 +54,7 @@ func newOutboxOn(tb testing.TB, cluster *testenv.Cluster, natsURL string, option
 		option(o)
 	}
 	o.forwarderDatabaseURL, o.forwarderNATSURL = o.databaseURL, o.natsURL
-	o.setup()
+	o.setup(o.setupArgs...)
 	return o
 }
 

@@ -62,21 +62,54 @@ func TestRunningForwarderRefusesAnOlderCopyOfTheDatabaseAndNamesBothPositions(t 
 	}
 }
 
-func TestEventsOfAnOlderCopyOfTheDatabaseAllArriveFromAForwarderThatStarts(t *testing.T) {
+func TestStartRefusesAnOlderCopyOfTheDatabaseThanTheStreamKnowsAndNamesBothPositions(t *testing.T) {
 	o := newOlderCopy(t)
 	p := o.startStreaming("--status-interval", fastStatus)
-	o.insert("newer", 50)
-	o.waitStored(55)
+	o.insert("newer", 500)
+	o.waitStored(505)
 	p.Kill()
-	newer := o.rows()
 	o.putBack()
-	o.insert("older", 20)
-	o.startStreaming("--status-interval", fastStatus)
-	o.waitStored(75)
+	o.insert("older", 2)
+	told := o.confirmed()
+	p = o.start("--status-interval", fastStatus)
+	p.WaitExit(3, 2*testenv.Deadline)
+	expectRefusal(t, p, `position [0-9]+:[0-9A-F]+/[0-9A-F]+:[0-9]+, .*WAL ends at [0-9A-F]+/[0-9A-F]+.*older copy`, "copy")
+	if n := len(o.ours()); n != 505 {
+		t.Errorf("the stream holds %d events, want the 505 of before", n)
+	}
+	if parseLSN(t, o.confirmed()) > parseLSN(t, told) {
+		t.Errorf("the slot of the copy was moved from %s to %s", told, o.confirmed())
+	}
+}
+
+// The older copy has written on past the position that the running forwarder remembers
+// when it comes back: system identifier, timeline and WAL end all look right.
+func TestEventsOfAnOlderCopyThatHasWrittenOnAllArrive(t *testing.T) {
+	o := newOlderCopy(t)
+	proxy := testenv.NewProxy(t, testenv.AddressOf(t, o.databaseURL))
+	o.forwarderDatabaseURL = proxy.URL(o.databaseURL)
+	p := o.startStreaming("--status-interval", fastStatus)
+	o.insert("newer", 20)
+	o.waitStored(25)
 	o.waitConfirmed()
-	want := append(newer, o.eventIDs("older")...)
-	got := testenv.MessageIDs(o.ours())
-	if summary(got) != summary(want) {
-		t.Errorf("stream holds %s, want %s", summary(got), summary(want))
+	remembered := o.confirmed()
+	proxy.Cut()
+	o.putBack()
+	o.insertTx("ballast", 200)
+	o.insert("older", 20)
+	if parseLSN(t, o.value("SELECT pg_current_wal_lsn()::text")) <= parseLSN(t, remembered) {
+		t.Fatal("the copy has not written past the remembered position")
+	}
+	proxy.Heal()
+	p.WaitLine(`"msg":"streaming"`, 2*testenv.Deadline)
+	o.waitStored(25 + 220)
+	got := map[string]bool{}
+	for _, id := range testenv.MessageIDs(o.ours()) {
+		got[id] = true
+	}
+	for _, id := range o.rows() {
+		if !got[id] {
+			t.Errorf("event %s of the copy is not in the stream", id)
+		}
 	}
 }

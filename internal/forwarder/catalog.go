@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/jackc/pglogrepl"
+
 	"github.com/outbox-cdc/outbox-cdc/decode"
 	"github.com/outbox-cdc/outbox-cdc/internal/provision"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -49,6 +51,18 @@ func (c *catalog) preflight(ctx context.Context) error {
 		}
 	}
 	return findings.Fault() //nolint:wrapcheck // it is the user's sentence already
+}
+
+// walEnd returns how far the server's WAL goes now.
+func (c *catalog) walEnd(ctx context.Context) (pglogrepl.LSN, error) {
+	ctx, cancel := context.WithTimeout(ctx, catalogTimeout)
+	defer cancel()
+	admin, err := c.open(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer admin.Close()
+	return admin.WALEnd(ctx) //nolint:wrapcheck // it says what was asked
 }
 
 // acceptRelation tells whether rows of a relation with another name than the

@@ -22,10 +22,12 @@ type Config struct {
 	// Messages also forwards transactional logical messages with prefix "outbox".
 	Messages bool
 
-	Stream      string
-	Subject     string // template
-	Format      sink.Format
-	Source      string // name of this outbox in the stream
+	Stream  string
+	Subject string // template
+	Format  sink.Format
+	Source  string // name of this outbox in the stream
+	// Adopt goes on although the stream knows the source with another system identifier.
+	Adopt       bool
 	Headers     sink.HeaderMode
 	ContentType string // overrides Content-Type when not empty
 

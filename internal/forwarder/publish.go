@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/decode"
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -31,6 +32,7 @@ type publisher struct {
 	tracker    *checkpoint.Tracker
 	generation uint64
 	toldLSN    pglogrepl.LSN // told to the reader last
+	held       *sink.Message // the next event's message, which the sink could not take yet
 	items      []item        // taken from the queue; those before next are done
 	next       int
 	halt       error // a poison event: what was handed over before it is still settled
@@ -43,6 +45,7 @@ type publisher struct {
 type figures struct {
 	published    atomic.Uint64
 	duplicates   atomic.Uint64
+	found        atomic.Uint64
 	inFlight     atomic.Int64
 	oldestSentAt atomic.Int64 // unix nanoseconds; 0 when nothing is in flight
 	settledAt    atomic.Int64
@@ -152,7 +155,8 @@ func (p *publisher) feed(ctx context.Context, now time.Time) error {
 			if it.kind == itemEvent && !p.sink.Room(now) {
 				return nil
 			}
-			if err := p.item(ctx, it, now); err != nil {
+			done, err := p.item(ctx, it, now)
+			if err != nil {
 				poison, ok := isPoison(err)
 				if !ok {
 					return err
@@ -160,33 +164,49 @@ func (p *publisher) feed(ctx context.Context, now time.Time) error {
 				p.halt = poisonFault(poison, p.cfg.Slot)
 				return nil
 			}
+			if !done {
+				return nil
+			}
 			p.next++
 		}
 	}
 }
 
-func (p *publisher) item(ctx context.Context, it *item, now time.Time) error {
+// item works off one item; false says that it has to be offered again later.
+func (p *publisher) item(ctx context.Context, it *item, now time.Time) (bool, error) {
 	switch it.kind {
 	case itemSession:
 		p.begin(it.session)
 	case itemBegin:
 		p.tracker.Begin()
 	case itemEvent:
-		m, err := p.encoder.Encode(it.event)
-		if err != nil {
-			return fmt.Errorf("encode event: %w", err)
-		}
-		m.Number = p.tracker.Event()
-		if err := p.sink.Add(ctx, m, now); err != nil {
-			return fmt.Errorf("publish event: %w", err)
-		}
-		it.event = nil
+		return p.event(ctx, it, now)
 	case itemCommit:
 		p.tracker.Commit(it.lsn)
 	case itemKeepalive:
 		p.tracker.Keepalive(it.lsn)
 	}
-	return nil
+	return true, nil
+}
+
+// event hands an event to the sink.
+func (p *publisher) event(ctx context.Context, it *item, now time.Time) (bool, error) {
+	if p.held == nil {
+		m, err := p.encoder.Encode(it.event)
+		if err != nil {
+			return false, fmt.Errorf("encode event: %w", err)
+		}
+		m.Number = p.tracker.Event()
+		p.held = m
+	}
+	taken, err := p.sink.Add(ctx, p.held, now)
+	if err != nil {
+		return false, fmt.Errorf("publish event: %w", err)
+	}
+	if taken {
+		p.held, it.event = nil, nil
+	}
+	return taken, nil
 }
 
 // begin makes everything anew for a slot that is read from the beginning.
@@ -194,8 +214,11 @@ func (p *publisher) begin(s *session) {
 	source := s.systemID + "/" + p.cfg.Source
 	p.generation = s.generation
 	p.tracker, p.toldLSN = checkpoint.New(s.confirmedLSN), 0
-	p.sink.Discard()
-	p.sink.SetSource(source)
+	p.held = nil
+	p.sink.Begin(sink.Origin{
+		SystemID: s.systemID, Name: p.cfg.Source, Timeline: s.timelines.Current, WALEndLSN: s.walEndLSN,
+		From: decode.Position{Timeline: s.timelines.At(s.confirmedLSN), CommitLSN: s.confirmedLSN}, Adopt: p.cfg.Adopt,
+	})
 	p.encoder = sink.NewEncoder(sink.EncoderConfig{
 		Template: p.cfg.template, Format: p.cfg.Format, Headers: p.cfg.Headers,
 		Source: source, SourceName: p.cfg.Source, ContentType: p.cfg.ContentType,
@@ -248,29 +271,32 @@ func (p *publisher) step(ctx, drain context.Context, now time.Time, more bool) e
 func (p *publisher) settle(settled []sink.Settlement) {
 	now := time.Now()
 	var bytes int64
-	duplicates := 0
+	duplicates, found := 0, 0
 	for i := range settled {
 		st := &settled[i]
 		p.tracker.Settle(st.Message.Number)
 		bytes += int64(st.Message.EventSize())
-		if st.Duplicate {
+		switch {
+		case st.AlreadyStored:
+			found++
+		case st.Duplicate:
 			duplicates++
-		} else {
+		default:
 			p.metrics.ObserveCommitToAck(now.Sub(st.Message.CommitTime).Seconds())
 			p.metrics.ObservePublish(now.Sub(st.SentAt).Seconds())
 		}
 		if p.debug {
 			p.log.Debug("published", "event_id", st.Message.EventID, "aggregate_id", st.Message.AggregateID,
 				"trace_id", st.Message.TraceID, "subject", st.Message.Subject, "position", st.Message.Position.String(),
-				"sequence", st.StreamSeq, "duplicate", st.Duplicate)
+				"sequence", st.StreamSeq, "duplicate", st.Duplicate, "already_stored", st.AlreadyStored)
 		}
 	}
 	p.publishLSN()
 	p.queue.release(p.generation, len(settled), bytes)
-	p.metrics.AddPublished(len(settled) - duplicates)
-	p.metrics.AddSkipped(metrics.SkippedDuplicate, duplicates)
-	p.figures.published.Add(uint64(len(settled) - duplicates))
-	p.figures.duplicates.Add(uint64(duplicates))
+	p.metrics.AddPublished(len(settled) - duplicates - found)
+	p.metrics.AddSkipped(metrics.SkippedAlreadyStored, found)
+	p.figures.found.Add(uint64(found))
+	p.figures.published.Add(uint64(len(settled) - duplicates - found))
 	p.figures.settledAt.Store(now.UnixNano())
 	last := settled[len(settled)-1]
 	p.figures.lastEvent.Store(&lastEvent{
@@ -296,6 +322,16 @@ func (p *publisher) report(now time.Time) {
 	if st.OrderViolations > p.last.OrderViolations {
 		p.log.Warn("events were stored behind later ones: the stream does not take fast batches and somebody else writes into it",
 			"events", st.OrderViolations-p.last.OrderViolations, "hint", "nats stream edit "+p.cfg.Stream+" --allow-batch, on nats-server 2.14 or newer")
+	}
+	if n := st.Duplicates - p.last.Duplicates; n > 0 {
+		p.metrics.AddSkipped(metrics.SkippedDuplicate, int(n))
+		p.figures.duplicates.Add(n)
+		p.log.Warn("the stream had the message ids of new events already: two rows share an event id, or somebody else published them",
+			"events", n, "hint", "an event id must be unique within the stream; look for it with: nats stream view "+p.cfg.Stream)
+	}
+	if st.Phantoms > p.last.Phantoms {
+		p.log.Warn("the stream holds events that this server does not have: published before a failover or from another copy of the database",
+			"events", st.Phantoms-p.last.Phantoms, "event_ids", p.sink.Passed())
 	}
 	p.last = st
 	p.figures.inFlight.Store(int64(st.InFlight))

@@ -31,6 +31,7 @@ type session struct {
 	systemID     string
 	timelines    decode.Timelines
 	confirmedLSN pglogrepl.LSN
+	walEndLSN    pglogrepl.LSN // of the server when the session began
 	generation   uint64
 }
 

@@ -68,15 +68,10 @@ type reader struct {
 	session      *session
 	everStreamed bool
 	streamedAt   time.Time // when the present stream began; zero without one
-	// After a lost connection to the same server and timeline the stream goes on
-	// from resumeLSN, the end of the last complete transaction that was handed over,
-	// and leaves out the events of an open one that were handed over already.
-	resumeLSN   pglogrepl.LSN
-	handed      decode.Position
-	handedAny   bool
-	openHanded  bool // a begin was handed over and its commit was not
-	open        bool // the same of what is gathered
-	missingAt   time.Time
+	missingAt    time.Time // since when a slot that was there before is missing
+
+	// Of the present stream.
+	open        bool // a begin was gathered and its commit was not
 	gotFrame    bool
 	pending     []item
 	beginHeld   bool // begin is handed over with the first event only
@@ -161,7 +156,11 @@ func (r *reader) once(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	stream, err := r.acquire(ctx, conn)
+	s, err := r.identify(ctx, conn)
+	if err != nil {
+		return err
+	}
+	stream, err := r.acquire(ctx, conn, s)
 	if err != nil {
 		return err
 	}
@@ -170,27 +169,28 @@ func (r *reader) once(ctx context.Context) error {
 		stream.Close()
 		r.stream = nil
 	}()
+	if err := r.begin(ctx, s); err != nil {
+		return err
+	}
 	r.shared.serverStopping.Store(false)
 	r.shared.walsenderPID.Store(stream.PID())
 	r.shared.lastFrameAt.Store(time.Now().UnixNano())
 	r.shared.holding.Store(true)
-	signal(r.queue.ready) // what was handed over before may go out again
 	r.everStreamed, r.streamedAt = true, time.Now()
-	r.machine.setPostgres(StateStreaming, "", time.Now(), "slot", r.cfg.Slot, "from", r.startLSN().String(),
-		"timeline", r.session.timelines.Current, "server", conn.ServerVersion())
+	r.machine.setPostgres(StateStreaming, "", time.Now(), "slot", r.cfg.Slot, "from", s.confirmedLSN.String(),
+		"timeline", s.timelines.Current, "server", conn.ServerVersion())
 	return r.streamLoop(ctx)
 }
 
-// acquire checks what is to be streamed and starts to stream, waiting as a standby
-// while somebody else holds the slot.
-func (r *reader) acquire(ctx context.Context, conn *replication.Conn) (*replication.Stream, error) {
-	setup, cancel := context.WithTimeout(ctx, connectTimeout)
+// identify asks who the server is, and refuses what only a person can mend.
+func (r *reader) identify(ctx context.Context, conn *replication.Conn) (*session, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	sys, err := conn.IdentifySystem(setup)
+	sys, err := conn.IdentifySystem(ctx)
 	if err != nil {
 		return nil, err
 	}
-	history, err := conn.TimelineHistory(setup, sys.Timeline)
+	history, err := conn.TimelineHistory(ctx, sys.Timeline)
 	if err != nil {
 		return nil, err
 	}
@@ -198,12 +198,15 @@ func (r *reader) acquire(ctx context.Context, conn *replication.Conn) (*replicat
 	if err != nil {
 		return nil, fmt.Errorf("read history of timeline %d: %w", sys.Timeline, err)
 	}
-	if err := r.catalog.preflight(setup); err != nil {
-		return nil, err
-	}
+	return &session{systemID: sys.Identifier, timelines: timelines}, r.catalog.preflight(ctx)
+}
+
+// acquire starts to stream, waiting as a standby while somebody else holds the slot.
+func (r *reader) acquire(ctx context.Context, conn *replication.Conn, s *session) (*replication.Stream, error) {
 	lead := &standby{reader: r, conn: conn}
+	defer lead.close()
 	for {
-		stream, err := r.tryStart(ctx, conn, sys, timelines)
+		stream, err := r.tryStart(ctx, conn, s)
 		if err == nil || replication.SQLState(err) != sqlStateObjectInUse {
 			return stream, err
 		}
@@ -213,8 +216,11 @@ func (r *reader) acquire(ctx context.Context, conn *replication.Conn) (*replicat
 	}
 }
 
-// tryStart reads the slot, decides where to go on, and starts to stream.
-func (r *reader) tryStart(ctx context.Context, conn *replication.Conn, sys replication.System, tl decode.Timelines) (*replication.Stream, error) {
+// tryStart reads the slot and starts to stream from its own position. A position that
+// was remembered would be one number too much: on an older copy of the database the
+// server would take it, and skip what lies below it without a word. What is sent again
+// thereby is found in the stream.
+func (r *reader) tryStart(ctx context.Context, conn *replication.Conn, s *session) (*replication.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	slot, err := conn.SlotState(ctx, r.cfg.Slot)
@@ -228,61 +234,51 @@ func (r *reader) tryStart(ctx context.Context, conn *replication.Conn, sys repli
 		return nil, fault.NewOperator("slot-missing", fmt.Sprintf("slot %s does not exist on this server", r.cfg.Slot),
 			"outbox-cdc setup creates it; what was committed before is not streamed", nil)
 	}
-	resume := r.mayResume(sys, tl, slot.ConfirmedLSN)
-	startLSN := slot.ConfirmedLSN
-	if resume {
-		startLSN = max(startLSN, r.resumeLSN)
-	}
-	if startLSN > sys.WALEndLSN {
-		// The server would take this position and skip what comes below it.
-		if sys, err = conn.IdentifySystem(ctx); err != nil {
-			return nil, err
-		}
-		if startLSN > sys.WALEndLSN {
-			return nil, fault.NewOperator("position-ahead", fmt.Sprintf("position %s of slot %s lies beyond the server's WAL end %s: this is an older copy of the database",
-				startLSN, r.cfg.Slot, sys.WALEndLSN), "find out which copy of the database is the right one before events are published from it", nil)
-		}
-	}
-	stream, err := conn.Start(ctx, replication.StartOptions{
-		Slot: r.cfg.Slot, Publication: r.cfg.Publication, StartLSN: startLSN, Messages: r.cfg.Messages,
+	s.confirmedLSN = slot.ConfirmedLSN
+	return conn.Start(ctx, replication.StartOptions{
+		Slot: r.cfg.Slot, Publication: r.cfg.Publication, StartLSN: slot.ConfirmedLSN, Messages: r.cfg.Messages,
 	})
-	if err != nil {
-		return nil, err
-	}
-	r.begin(resume, sys, tl, slot.ConfirmedLSN, startLSN)
-	return stream, nil
 }
 
-// mayResume tells whether what was handed over in this process still stands: same
-// server, same timeline, and nobody has moved the slot meanwhile.
-func (r *reader) mayResume(sys replication.System, tl decode.Timelines, slotLSN pglogrepl.LSN) bool {
-	return r.session != nil && r.session.systemID == sys.Identifier &&
-		r.session.timelines.Current == tl.Current && slotLSN <= pglogrepl.LSN(r.shared.confirmedLSN.Load())
-}
-
-// begin prepares the state of a stream that has started.
-func (r *reader) begin(resume bool, sys replication.System, tl decode.Timelines, slotLSN, startLSN pglogrepl.LSN) {
-	if !resume {
-		r.session = &session{systemID: sys.Identifier, timelines: tl, confirmedLSN: slotLSN}
-		r.resumeLSN, r.handed, r.handedAny, r.openHanded = slotLSN, decode.Position{}, false, false
-		r.shared.confirmedLSN.Store(uint64(slotLSN))
-		r.queue.reset(r.session)
+// begin prepares the state of a stream that has started. Only now, with the slot in
+// hand, does the end of the WAL tell anything about what others have published.
+func (r *reader) begin(ctx context.Context, s *session) error {
+	var err error
+	if s.walEndLSN, err = r.catalog.walEnd(ctx); err != nil {
+		return err
 	}
-	r.ceilingLSN = max(startLSN, pglogrepl.LSN(r.shared.confirmedLSN.Load()))
-	r.pending, r.beginHeld, r.open = r.pending[:0], false, r.openHanded
+	toldLSN := pglogrepl.LSN(r.shared.confirmedLSN.Load())
+	if before := r.session; before != nil && before.systemID == s.systemID &&
+		before.timelines.Current == s.timelines.Current && toldLSN > s.walEndLSN {
+		return positionAhead(toldLSN, r.cfg.Slot, s.walEndLSN)
+	}
+	if s.confirmedLSN > s.walEndLSN {
+		return positionAhead(s.confirmedLSN, r.cfg.Slot, s.walEndLSN)
+	}
+	r.session = s
+	r.shared.confirmedLSN.Store(uint64(s.confirmedLSN))
+	r.queue.reset(s)
+	r.ceilingLSN = s.confirmedLSN
+	clear(r.pending)
+	r.pending, r.beginHeld, r.open = r.pending[:0], false, false
 	r.asked, r.stopSeenAt, r.replyOwed = 0, time.Time{}, false
 	r.statusAt = time.Time{}
 	r.decoder = decode.New(decode.Config{
 		Table: r.cfg.Table, Mapping: r.cfg.Columns, Required: r.cfg.requiredFields(),
-		Messages: r.cfg.Messages, MessagePrefix: messagePrefix, Timelines: tl,
+		Messages: r.cfg.Messages, MessagePrefix: messagePrefix, Timelines: s.timelines,
 		AcceptRelation: r.catalog.acceptRelation,
 		ColumnGone: func(table decode.TableName, field, column string) {
 			r.log.Warn("column is gone", "table", table.String(), "field", field, "column", column)
 		},
 	})
+	return nil
 }
 
-func (r *reader) startLSN() pglogrepl.LSN { return max(r.resumeLSN, r.session.confirmedLSN) }
+func positionAhead(lsn pglogrepl.LSN, slot string, walEndLSN pglogrepl.LSN) error {
+	return fault.NewOperator("position-ahead",
+		fmt.Sprintf("position %s of slot %s lies beyond the server's WAL end %s: this is an older copy of the database", lsn, slot, walEndLSN),
+		"find out which copy of the database is the right one before events are published from it", nil)
+}
 
 // streamLoop receives until the stream or ctx ends.
 func (r *reader) streamLoop(ctx context.Context) error {
@@ -312,7 +308,6 @@ func (r *reader) streamLoop(ctx context.Context) error {
 				r.log.Warn("notice from PostgreSQL", "notice", notice.Error())
 				continue
 			}
-			r.noteHanded(r.pending[:r.queue.push(r.pending)]) // what is handed over need not be sent again
 			return err
 		}
 		switch frame.Kind {
@@ -375,10 +370,6 @@ func (r *reader) data(wal []byte) error {
 	case decode.ChangeBegin:
 		r.beginHeld = true
 	case decode.ChangeEvent:
-		if r.handedAny && change.Event.Position.Compare(r.handed) <= 0 {
-			r.beginHeld = false // the open transaction that was handed over in part
-			return nil
-		}
 		if r.beginHeld && !r.open {
 			r.pending = append(r.pending, item{kind: itemBegin})
 			r.open = true
@@ -402,7 +393,6 @@ func (r *reader) data(wal []byte) error {
 func (r *reader) handOver(ctx context.Context) error {
 	for len(r.pending) > 0 {
 		n := r.queue.push(r.pending)
-		r.noteHanded(r.pending[:n])
 		rest := copy(r.pending, r.pending[n:])
 		clear(r.pending[rest:])
 		r.pending = r.pending[:rest]
@@ -425,26 +415,6 @@ func (r *reader) handOver(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// noteHanded remembers how far the publisher has been given the stream.
-func (r *reader) noteHanded(items []item) {
-	for _, it := range items {
-		switch it.kind {
-		case itemEvent:
-			r.handed, r.handedAny = it.event.Position, true
-		case itemBegin:
-			r.openHanded = true
-		case itemCommit:
-			r.openHanded = false
-			r.resumeLSN = max(r.resumeLSN, it.lsn)
-		case itemKeepalive:
-			if !r.openHanded {
-				r.resumeLSN = max(r.resumeLSN, it.lsn)
-			}
-		case itemSession:
-		}
-	}
 }
 
 // chores are due between frames: status messages, signs of a server that shuts
@@ -501,7 +471,7 @@ func (r *reader) sendStatus(now time.Time, probe bool) error {
 // leaveSettled lets what was handed over settle and be confirmed before the reader
 // gives up for err, so that the next start sends none of it again.
 func (r *reader) leaveSettled(ctx context.Context, err error) error {
-	r.noteHanded(r.pending[:r.queue.push(r.pending)])
+	r.queue.push(r.pending)
 	deadline := time.Now().Add(r.cfg.ShutdownTimeout)
 	for events, _ := r.queue.load(); events > 0 && time.Now().Before(deadline) && pause(ctx, tick/10); events, _ = r.queue.load() {
 		r.heard()

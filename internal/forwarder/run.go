@@ -109,7 +109,7 @@ func (f *Forwarder) Run(ctx context.Context) error {
 		metrics: f.deps.Metrics, figures: f.figures, ignored: map[string]bool{},
 		debug: f.deps.Log.Enabled(ctx, slog.LevelDebug),
 		sink: sink.NewPublisher(sink.PublisherConfig{
-			Client: f.cfg.NATS, Stream: f.cfg.Stream, InFlightMax: f.cfg.InFlightMax,
+			Client: f.cfg.NATS, Stream: f.cfg.Stream, Subject: f.cfg.Subject, InFlightMax: f.cfg.InFlightMax,
 			AckTimeout: f.cfg.AckTimeout, RateMax: f.cfg.RateMax, Log: f.deps.Log,
 		}),
 	}

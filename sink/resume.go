@@ -1,0 +1,165 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outbox-cdc/outbox-cdc/decode"
+	"github.com/outbox-cdc/outbox-cdc/internal/fault"
+)
+
+// Origin is where the messages come from: the server, the outbox, and where its slot
+// stands.
+type Origin struct {
+	SystemID string
+	Name     string
+	// From is the slot's confirmed position: no event before it will come.
+	From decode.Position
+	// Timeline is the server's current one, and WALEndLSN how far its WAL goes.
+	Timeline  uint32
+	WALEndLSN pglogrepl.LSN
+	// Adopt accepts that the stream knows the name with another system identifier.
+	Adopt bool
+}
+
+// Source is the value of Outbox-Source.
+func (o Origin) Source() string { return o.SystemID + "/" + o.Name }
+
+// passedMax bounds how many ids of passed events are kept for the log.
+const passedMax = 20
+
+// resume finds out from the stream itself how far we got: it places a walk before the
+// first event that may be stored, and settles what of the unsettled messages is.
+func (p *Publisher) resume(ctx context.Context, t tail) error {
+	source := p.origin.Source()
+	if p.walk == nil && !p.seenAny {
+		if err := p.judgeNewest(ctx, t); err != nil {
+			return err
+		}
+	}
+	from := p.origin.From
+	switch {
+	case p.seq.unsettled() > 0:
+		from = p.seq.at(p.seq.head).msg.Position
+	case p.seenAny:
+		from = p.lastSeen
+		from.Ordinal++
+	}
+	first, err := p.whereFrom(ctx, t, source, from)
+	if err != nil {
+		return err
+	}
+	p.walk = &walk{
+		messages: p.client, stream: p.cfg.Stream, source: source, nextSeq: first, lastSeq: t.lastSeq,
+		passed: p.passOver,
+	}
+	return p.seq.sift(func(m *Message) (stays, behind bool, err error) {
+		v, err := p.walk.check(ctx, m.Position, m.EventID)
+		if err != nil || v.seq == 0 {
+			return true, v.behind, err
+		}
+		p.seq.found(m, v.seq)
+		return false, false, nil
+	})
+}
+
+// whereFrom returns the sequence at which the walk begins: behind the end when nothing
+// of ours at or behind a position is stored.
+func (p *Publisher) whereFrom(ctx context.Context, t tail, source string, from decode.Position) (uint64, error) {
+	if t.newest == nil {
+		return t.lastSeq + 1, nil
+	}
+	last, err := p.client.LastEvent(ctx, p.cfg.Stream, source, p.cfg.Subject)
+	if err != nil || last == nil {
+		return t.lastSeq + 1, err
+	}
+	position, err := decode.ParsePosition(last.Position)
+	if err != nil {
+		return 0, fmt.Errorf("newest message of %s in stream %q: %w", source, p.cfg.Stream, err)
+	}
+	if position.Compare(from) < 0 {
+		return t.lastSeq + 1, nil
+	}
+	filter := ">"
+	if subjects := SubjectsFor(p.cfg.Subject); !t.own && len(subjects) == 1 {
+		filter = subjects[0]
+	}
+	return p.client.firstFrom(ctx, p.cfg.Stream, source, filter, from, max(1, t.firstSeq), t.lastSeq)
+}
+
+// judgeNewest looks, when a session begins, whether the stream's newest message of
+// this outbox can come from this server at all.
+func (p *Publisher) judgeNewest(ctx context.Context, t tail) error {
+	if !t.keeps || t.newest == nil && t.lastSeq > 0 {
+		p.cfg.Log.Warn("the stream cannot tell what was published before: events are told from each other by message id alone, within the duplicate window",
+			"stream", p.cfg.Stream)
+	}
+	last, err := p.client.LastEvent(ctx, p.cfg.Stream, p.origin.Source(), p.cfg.Subject)
+	if err != nil {
+		return err
+	}
+	if last == nil {
+		return p.judgeOthers(t)
+	}
+	position, err := decode.ParsePosition(last.Position)
+	if err != nil {
+		return fmt.Errorf("newest message of %s in stream %q: %w", p.origin.Source(), p.cfg.Stream, err)
+	}
+	ahead := position.Timeline > p.origin.Timeline ||
+		position.Timeline == p.origin.Timeline && position.CommitLSN > p.origin.WALEndLSN
+	if ahead {
+		return fault.NewOperator("position-ahead", fmt.Sprintf(
+			"stream %q holds an event of this outbox at position %s, but the server's WAL ends at %s on timeline %d: this is an older copy of the database",
+			p.cfg.Stream, position, p.origin.WALEndLSN, p.origin.Timeline),
+			"find out which copy of the database is the right one before events are published from it", nil)
+	}
+	return nil
+}
+
+// judgeOthers looks whether the newest message is this outbox of another server.
+func (p *Publisher) judgeOthers(t tail) error {
+	if p.origin.Adopt || t.newest == nil {
+		return nil
+	}
+	source := t.newest.header.Get(HeaderSource)
+	id, name, ok := strings.Cut(source, "/")
+	if !ok || name != p.origin.Name || id == p.origin.SystemID {
+		return nil
+	}
+	return fault.NewOperator("other-system", fmt.Sprintf(
+		"stream %q knows the source %q from the server with system identifier %s, this server has %s", p.cfg.Stream, name, id, p.origin.SystemID),
+		"after an upgrade or a logical migration start once with --adopt; otherwise give --source or --stream another name", nil)
+}
+
+// passOver notes a stored event that the slot did not bring.
+func (p *Publisher) passOver(s stored) {
+	if p.seenAny && s.position.Compare(p.lastSeen) <= 0 {
+		return // it is one that was taken and settled before
+	}
+	p.phantoms++
+	if len(p.passed) < passedMax {
+		p.passed = append(p.passed, s.eventID)
+	}
+}
+
+// walkFailed sorts the failure of reading the stream: it is read again later, unless a
+// person must act.
+func (p *Publisher) walkFailed(ctx context.Context, now time.Time, err error) error {
+	var conflict *ConflictError
+	if errors.As(err, &conflict) {
+		return fault.NewOperator("position-conflict", conflict.Error(),
+			"another database has filled this stream under the same source: give --source or --stream another name", nil)
+	}
+	var already *fault.Error
+	if errors.As(err, &already) {
+		return err
+	}
+	p.walk = nil
+	p.seq.resync()
+	return p.waitOrFail(ctx, now, err)
+}

@@ -1,0 +1,182 @@
+package sink
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/outbox-cdc/outbox-cdc/decode"
+)
+
+// stored is a first delivery of ours, as the stream holds it.
+type stored struct {
+	seq      uint64
+	position decode.Position
+	eventID  string // as in the header
+}
+
+// fetched is one message of a stream, as the JetStream API returns it.
+type fetched struct {
+	Subject  string    `json:"subject"`
+	Sequence uint64    `json:"seq"`
+	Headers  []byte    `json:"hdrs"`
+	Time     time.Time `json:"time"`
+	header   nats.Header
+}
+
+// isFrom tells whether the message is a first delivery of a source.
+func (m *fetched) isFrom(source string) bool {
+	return m.header.Get(HeaderSource) == source && m.header.Get(HeaderPosition) != ""
+}
+
+// stored returns what resuming needs of a first delivery of ours.
+func (m *fetched) stored() (stored, error) {
+	p, err := decode.ParsePosition(m.header.Get(HeaderPosition))
+	if err != nil {
+		return stored{}, fmt.Errorf("message %d of the stream: header %s: %w", m.Sequence, HeaderPosition, err)
+	}
+	return stored{seq: m.Sequence, position: p, eventID: m.header.Get(HeaderEventID)}, nil
+}
+
+// message fetches one stored message from the leader; nil when there is none.
+func (c *Client) message(ctx context.Context, stream, request string) (*fetched, error) {
+	reply, err := c.nc.RequestWithContext(ctx, messageAPI+stream, []byte(request))
+	if err != nil {
+		return nil, fmt.Errorf("read message of stream %q: %w", stream, err)
+	}
+	return parseFetched(stream, reply.Data)
+}
+
+// messageAPI is asked for stored messages: the leader answers, not a replica.
+const messageAPI = "$JS.API.STREAM.MSG.GET."
+
+func parseFetched(stream string, data []byte) (*fetched, error) {
+	var answer struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message fetched             `json:"message"`
+	}
+	err := json.Unmarshal(data, &answer)
+	if err != nil {
+		return nil, fmt.Errorf("read message of stream %q: %w", stream, err)
+	}
+	if answer.Error != nil {
+		if answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("read message of stream %q: %w", stream, answer.Error)
+	}
+	m := answer.Message
+	if len(m.Headers) > 0 {
+		if m.header, err = nats.DecodeHeadersMsg(m.Headers); err != nil {
+			return nil, fmt.Errorf("read headers of message %d of stream %q: %w", m.Sequence, stream, err)
+		}
+	}
+	return &m, nil
+}
+
+// chunkSize is how many messages are asked for at once: one round trip, and little
+// enough for the server's queue of API requests.
+const chunkSize = 128
+
+// chunk fetches the messages with sequences first to last, at most chunkSize, in one
+// round trip. Those that are gone are left out.
+func (c *Client) chunk(ctx context.Context, stream string, first, last uint64) ([]*fetched, error) {
+	n := int(min(last-first+1, chunkSize))
+	inbox := c.nc.NewRespInbox()
+	sub, err := c.nc.SubscribeSync(inbox + ".*")
+	if err != nil {
+		return nil, fmt.Errorf("read messages of stream %q: %w", stream, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	for i := range n {
+		request := strconv.AppendUint([]byte(`{"seq":`), first+uint64(i), 10)
+		if err := c.nc.PublishRequest(messageAPI+stream, inbox+"."+strconv.Itoa(i), append(request, '}')); err != nil {
+			return nil, fmt.Errorf("read messages of stream %q: %w", stream, err)
+		}
+	}
+	answers := make([]*fetched, n)
+	for range n {
+		reply, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("read messages of stream %q: %w", stream, err)
+		}
+		i, err := strconv.Atoi(reply.Subject[len(inbox)+1:])
+		if err != nil || i < 0 || i >= n {
+			return nil, fmt.Errorf("read messages of stream %q: unexpected reply on %q", stream, reply.Subject)
+		}
+		if answers[i], err = parseFetched(stream, reply.Data); err != nil {
+			return nil, err
+		}
+	}
+	out := answers[:0]
+	for _, m := range answers {
+		if m != nil {
+			out = append(out, m)
+		}
+	}
+	return out, nil
+}
+
+// foreignRun bounds how many messages of others are passed over to find one of ours.
+const foreignRun = 64
+
+// ownAtOrAfter returns the first delivery of ours at or behind a sequence, looking at
+// messages on the filter's subjects only; nil when there is none nearby.
+func (c *Client) ownAtOrAfter(ctx context.Context, stream, source, filter string, seq uint64) (*stored, error) {
+	for range foreignRun {
+		request, err := json.Marshal(struct {
+			Seq    uint64 `json:"seq"`
+			Filter string `json:"next_by_subj"`
+		}{seq, filter})
+		if err != nil {
+			return nil, fmt.Errorf("ask for message %d: %w", seq, err)
+		}
+		m, err := c.message(ctx, stream, string(request))
+		if err != nil || m == nil {
+			return nil, err
+		}
+		if m.isFrom(source) {
+			s, err := m.stored()
+			return &s, err
+		}
+		seq = m.Sequence + 1
+	}
+	return nil, nil
+}
+
+// firstFrom returns a sequence such that each first delivery of ours with a position
+// of at least from has that sequence or a higher one. It asks a few dozen times at
+// most, whatever the size of the stream: usually the answer lies at its end.
+func (c *Client) firstFrom(ctx context.Context, stream, source, filter string, from decode.Position, firstSeq, lastSeq uint64) (uint64, error) {
+	low, high := firstSeq, lastSeq+1 // all of ours before low come before from
+	for step := uint64(0); high > low; step = 4*step + 1 {
+		probe := max(low, lastSeq-min(step, lastSeq))
+		s, err := c.ownAtOrAfter(ctx, stream, source, filter, probe)
+		if err != nil {
+			return 0, err
+		}
+		if s != nil && s.position.Compare(from) < 0 {
+			low = s.seq + 1
+			break
+		}
+		high = probe
+	}
+	for low < high {
+		middle := low + (high-low)/2
+		s, err := c.ownAtOrAfter(ctx, stream, source, filter, middle)
+		if err != nil {
+			return 0, err
+		}
+		if s != nil && s.position.Compare(from) < 0 {
+			low = s.seq + 1
+		} else {
+			high = middle
+		}
+	}
+	return low, nil
+}

@@ -1,0 +1,100 @@
+package sink
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/outbox-cdc/outbox-cdc/decode"
+)
+
+// ConflictError says that the stream holds another event at the position of one of
+// ours: it was filled from another database, such as a clone or an older copy.
+type ConflictError struct {
+	Position         decode.Position
+	Sequence         uint64
+	Stored, Expected string // event ids
+}
+
+// Error names the position and both events.
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("message %d of the stream has position %s and event id %s, but in this database that position is event %s",
+		e.Sequence, e.Position, e.Stored, e.Expected)
+}
+
+// messages reads stored messages of a stream.
+type messages interface {
+	chunk(ctx context.Context, stream string, first, last uint64) ([]*fetched, error)
+}
+
+// walk goes through the first deliveries of ours in a stream, in step with the
+// events of the slot, to tell which of these are stored. Its memory does not depend
+// on how many there are.
+type walk struct {
+	messages messages
+	stream   string
+	source   string
+	nextSeq  uint64 // first one not read yet
+	lastSeq  uint64 // by the leader's word; nothing of ours comes behind it unseen
+	buffer   []stored
+
+	// passed are stored events that the slot did not bring: their rows are not in
+	// this server's WAL (phantoms after a failover), or not to be forwarded any more.
+	passed func(stored)
+}
+
+// peek returns the next first delivery of ours, or nil at the end.
+func (w *walk) peek(ctx context.Context) (*stored, error) {
+	for len(w.buffer) == 0 && w.nextSeq <= w.lastSeq {
+		last := min(w.lastSeq, w.nextSeq+chunkSize-1)
+		chunk, err := w.messages.chunk(ctx, w.stream, w.nextSeq, last)
+		if err != nil {
+			return nil, err
+		}
+		w.nextSeq = last + 1
+		for _, m := range chunk {
+			if !m.isFrom(w.source) {
+				continue
+			}
+			s, err := m.stored()
+			if err != nil {
+				return nil, err
+			}
+			w.buffer = append(w.buffer, s)
+		}
+	}
+	if len(w.buffer) == 0 {
+		return nil, nil
+	}
+	return &w.buffer[0], nil
+}
+
+// verdict says what the stream knows of an event.
+type verdict struct {
+	seq    uint64 // where it is stored; 0 when it is not
+	behind bool   // it is not stored, but a later one is
+}
+
+// check tells whether the stream holds an event. Events must be asked for in the
+// order of their positions. The error is a *ConflictError or that of a request.
+func (w *walk) check(ctx context.Context, position decode.Position, eventID string) (verdict, error) {
+	for {
+		s, err := w.peek(ctx)
+		if err != nil || s == nil {
+			return verdict{}, err
+		}
+		switch order := s.position.Compare(position); {
+		case order > 0:
+			return verdict{behind: true}, nil
+		case order == 0 && s.eventID != eventID:
+			return verdict{}, &ConflictError{Position: position, Sequence: s.seq, Stored: s.eventID, Expected: eventID}
+		case order == 0:
+			seq := s.seq
+			w.buffer = w.buffer[1:]
+			return verdict{seq: seq}, nil
+		}
+		if w.passed != nil {
+			w.passed(*s)
+		}
+		w.buffer = w.buffer[1:]
+	}
+}
