@@ -64,10 +64,10 @@ const fastSuffix = ".$FI"
 
 // appendBatchReply writes the reply subject that makes a publish part of a fast
 // batch: <inbox>.<batch id>.<flow>.fail.<sequence>.<operation>.$FI
-func appendBatchReply(b []byte, inbox, session string, round uint64, flow int, seq uint64, op byte) []byte {
+func appendBatchReply(b []byte, inbox, nonce string, round uint64, flow int, seq uint64, op byte) []byte {
 	b = append(b, inbox...)
 	b = append(b, '.')
-	b = appendBatchID(b, session, round)
+	b = appendBatchID(b, nonce, round)
 	b = append(b, '.')
 	b = strconv.AppendInt(b, int64(flow), 10)
 	b = append(b, ".fail."...)
@@ -78,22 +78,22 @@ func appendBatchReply(b []byte, inbox, session string, round uint64, flow int, s
 
 // appendPlainReply writes the reply subject of a plain publish:
 // <inbox>.<batch id>.p.<sequence>
-func appendPlainReply(b []byte, inbox, session string, round, seq uint64) []byte {
+func appendPlainReply(b []byte, inbox, nonce string, round, seq uint64) []byte {
 	b = append(b, inbox...)
 	b = append(b, '.')
-	b = appendBatchID(b, session, round)
+	b = appendBatchID(b, nonce, round)
 	b = append(b, ".p."...)
 	return strconv.AppendUint(b, seq, 10)
 }
 
-func appendBatchID(b []byte, session string, round uint64) []byte {
-	b = append(b, session...)
+func appendBatchID(b []byte, nonce string, round uint64) []byte {
+	b = append(b, nonce...)
 	b = append(b, '-')
 	return strconv.AppendUint(b, round, 36)
 }
 
 // parseAnswer reads a reply. ok is false when its subject is none of ours.
-func parseAnswer(subject, inbox, session string, status string, data []byte) (a answer, ok bool) {
+func parseAnswer(subject, inbox, nonce string, status string, data []byte) (a answer, ok bool) {
 	rest, ok := strings.CutPrefix(subject, inbox+".")
 	if !ok {
 		return answer{}, false
@@ -105,7 +105,7 @@ func parseAnswer(subject, inbox, session string, status string, data []byte) (a 
 	} else if len(tokens) != 3 {
 		return answer{}, false
 	}
-	round, ok := strings.CutPrefix(tokens[0], session+"-")
+	round, ok := strings.CutPrefix(tokens[0], nonce+"-")
 	if !ok {
 		return answer{}, false
 	}

@@ -2,12 +2,9 @@ package sink
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +15,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/outbox-cdc/outbox-cdc/decode"
-	"github.com/outbox-cdc/outbox-cdc/internal/fault"
 )
 
 // PublisherConfig says where and how to publish.
@@ -95,10 +91,10 @@ func NewPublisher(cfg PublisherConfig) *Publisher {
 		p.limiter = rate.NewLimiter(rate.Limit(cfg.RateMax), max(1, int(cfg.RateMax/20))) // bursts of 50 ms
 	}
 	id := nuid.New()
-	inbox, session := nats.InboxPrefix+id.Next()[:12], id.Next()[12:]
+	inbox, nonce := nats.InboxPrefix+id.Next()[:12], id.Next()[12:]
 	p.seq = newSequencer(limits{
 		inFlightMax: cfg.InFlightMax, ackTimeout: cfg.AckTimeout, settleGrace: min(settleGraceMax, cfg.AckTimeout),
-	}, p, cfg.Stream, inbox, session)
+	}, p, cfg.Stream, inbox, nonce)
 	p.backoff = &backoff.ExponentialBackOff{
 		InitialInterval: backoffStart, MaxInterval: backoffMax, Multiplier: 2, RandomizationFactor: 0.3,
 	}
@@ -311,50 +307,6 @@ func (p *Publisher) Passed() []string {
 	return ids
 }
 
-// Close drops the connection. What is in flight stays unanswered.
-func (p *Publisher) Close() {
-	if p.client != nil {
-		p.client.Close()
-		p.client = nil
-	}
-}
-
-// Abort drops the connection from another goroutine, so that a blocked Step returns.
-func (p *Publisher) Abort() {
-	if c := p.abort.Load(); c != nil {
-		c.Close()
-	}
-}
-
-func (p *Publisher) takeAnswers(now time.Time) {
-	p.mu.Lock()
-	p.answers, p.spare = p.spare[:0], p.answers
-	p.mu.Unlock()
-	for _, a := range p.spare {
-		p.seq.handle(a, now)
-	}
-}
-
-// watchConnection notices that the connection broke since the last look.
-func (p *Publisher) watchConnection() {
-	if p.client == nil {
-		return
-	}
-	if e := p.epoch.Load(); e != p.seenEpo {
-		p.seenEpo = e
-		p.reconnect++
-		p.seq.disconnected()
-		p.judged = false
-	}
-	select {
-	case <-p.client.closed: // it gave up, as nats.go does after two refused logins
-		p.client = nil
-		p.seq.disconnected()
-		p.judged = false
-	default:
-	}
-}
-
 // open brings the sequencer from phaseSync to phaseOpen when that is due.
 func (p *Publisher) open(ctx context.Context, now time.Time) error {
 	if !p.judged {
@@ -404,197 +356,4 @@ func (p *Publisher) open(ctx context.Context, now time.Time) error {
 		p.backoff.Reset()
 	}
 	return nil
-}
-
-// judge turns the cause of the last failure into a wait or an error.
-func (p *Publisher) judge(now time.Time) error {
-	c := p.seq.cause
-	switch c.kind {
-	case causeNone, causeGap, causeDuplicates, causeDisconnected:
-		return nil
-	case causeNobody:
-		p.wait(now, fmt.Errorf("no stream answers on the subjects of stream %q", p.cfg.Stream))
-		return nil
-	case causeTimeout:
-		return p.judgeTimeout(now)
-	case causeRefused:
-	}
-	row := fault.JetStreamRow(strconv.Itoa(c.code))
-	switch {
-	case row.Resync:
-		switch {
-		case p.seq.fruitless >= fruitlessRounds:
-			p.retryAt = now.Add(fruitlessPause)
-		case c.code != codeWrongLastSeq && p.seq.head == p.seq.headAtSync:
-			// At once is for a round that came further: an id may stay "in process" for minutes.
-			p.wait(now, fmt.Errorf("stream %q refuses messages with error %d: %s", p.cfg.Stream, c.code, row.Title))
-		}
-		return nil
-	case row.Class == fault.Poison && c.msg != nil:
-		code := PoisonRefused
-		if c.code == codeMsgTooLarge {
-			code = PoisonTooLarge
-		}
-		p.poisonedAt(c.number, &Poison{
-			Code: code, Reason: fmt.Sprintf("stream %q refused it with error %d: %s", p.cfg.Stream, c.code, row.Title),
-			EventID: c.msg.EventID, Position: c.msg.Position,
-		})
-		return nil
-	case row.Class == fault.Operator || row.Class == fault.Poison:
-		return fault.NewOperator("stream-refuses", fmt.Sprintf("stream %q refused a message with error %d: %s", p.cfg.Stream, c.code, row.Title), row.Hint, nil)
-	default:
-		p.wait(now, fmt.Errorf("stream %q refuses messages with error %d: %s", p.cfg.Stream, c.code, row.Title))
-		return nil
-	}
-}
-
-const codeMsgTooLarge = 10054
-
-// poisonedAt takes a message and all behind it back: what comes before it is still
-// published, then Step returns the poison.
-func (p *Publisher) poisonedAt(number uint64, poison *Poison) {
-	p.poison = poison
-	p.seq.truncate(number)
-}
-
-// judgeTimeout looks whether a missing permission explains the silence: NATS says
-// so only outside of the publish.
-func (p *Publisher) judgeTimeout(now time.Time) error {
-	if p.client != nil {
-		if e := p.client.lastAsyncErr.Load(); e != nil && errors.Is(e.err, nats.ErrPermissionViolation) && now.Sub(e.at) < 2*p.cfg.AckTimeout {
-			err := fmt.Errorf("NATS refuses: %w", e.err)
-			if !p.everOpen {
-				return fault.NewOperator("nats-permission", "publish to stream \""+p.cfg.Stream+"\"",
-					"allow this user to publish to the stream's subjects and to subscribe to _INBOX.>", err)
-			}
-			p.wait(now, err)
-			return nil
-		}
-	}
-	p.wait(now, fmt.Errorf("stream %q did not answer within %s", p.cfg.Stream, p.cfg.AckTimeout))
-	return nil
-}
-
-// wait notes why nothing goes out and when to try again.
-func (p *Publisher) wait(now time.Time, why error) {
-	p.condition = why
-	p.retryAt = now.Add(p.backoff.NextBackOff())
-}
-
-// waitOrFail sorts a failed request or connection attempt.
-func (p *Publisher) waitOrFail(ctx context.Context, now time.Time, err error) error {
-	if ctx.Err() != nil {
-		return nil //nolint:nilerr // the caller knows that it is stopping
-	}
-	var unusable *StreamUnusableError
-	if errors.As(err, &unusable) {
-		return fault.NewOperator("stream-unusable", unusable.Error(), unusable.Hint, nil)
-	}
-	if code := ErrorCode(err); code != 0 {
-		row := fault.JetStreamRow(strconv.Itoa(code))
-		if row.Class == fault.Operator {
-			return fault.NewOperator("jetstream", row.Title, row.Hint, err)
-		}
-		if row.Hint != "" {
-			err = fmt.Errorf("%w (%s)", err, row.Hint)
-		}
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		// Nobody answers what was not allowed to be asked or to be heard.
-		if e := p.client.lastAsyncErr.Load(); e != nil && errors.Is(e.err, nats.ErrPermissionViolation) && now.Sub(e.at) < 2*apiTimeout {
-			err = fmt.Errorf("%w: NATS refuses: %w", err, e.err)
-			if !p.limits.subjectsKnown { // the stream could never be read
-				return fault.NewOperator("nats-permission", "", "allow this user to publish to $JS.API.> and the stream's subjects, and to subscribe to _INBOX.>", err)
-			}
-		}
-	}
-	p.wait(now, err)
-	return nil
-}
-
-func (p *Publisher) connect(ctx context.Context, now time.Time) error {
-	c, err := Dial(ctx, p.cfg.Client, p.cfg.Log)
-	if err != nil {
-		var cfgErr *ConfigError
-		var untrusted *tls.CertificateVerificationError
-		switch {
-		case errors.As(err, &cfgErr) && !p.everConn:
-			return fault.NewOperator("nats-config", cfgErr.Error(), cfgErr.Hint, nil)
-		case errors.Is(err, nats.ErrAuthorization) && !p.everConn:
-			return fault.NewOperator("nats-authorization", "", "check the user and password or the credentials file for --nats-url", err)
-		case errors.As(err, &untrusted) && !p.everOpen:
-			return fault.NewOperator("nats-certificate", "", "give --nats-ca the authority that signed the server's certificate, and in --nats-url a name that it holds", err)
-		}
-		p.wait(now, err)
-		return nil
-	}
-	c.nc.SetDisconnectErrHandler(func(*nats.Conn, error) { p.epoch.Add(1); p.signal() })
-	c.nc.SetReconnectHandler(func(*nats.Conn) { p.signal() })
-	sub, err := c.nc.Subscribe(p.seq.inbox+".>", p.onAnswer)
-	if err == nil {
-		err = sub.SetPendingLimits(-1, -1) // an answer that is dropped here would be a timeout
-	}
-	if err != nil {
-		c.Close()
-		p.wait(now, fmt.Errorf("subscribe to answers: %w", err))
-		return nil
-	}
-	p.client, p.sub, p.everConn = c, sub, true
-	p.abort.Store(c)
-	p.seenEpo = p.epoch.Load()
-	return nil
-}
-
-// onAnswer runs in the subscription's goroutine of nats.go.
-func (p *Publisher) onAnswer(m *nats.Msg) {
-	a, ok := parseAnswer(m.Subject, p.seq.inbox, p.seq.session, m.Header.Get("Status"), m.Data)
-	if !ok {
-		return
-	}
-	p.mu.Lock()
-	p.answers = append(p.answers, a)
-	p.mu.Unlock()
-	p.signal()
-}
-
-// publish implements wire. The message is copied before it returns.
-func (p *Publisher) publish(m *Message, reply []byte, expectedLastSeq uint64, expect bool) error {
-	if p.client == nil {
-		return nats.ErrConnectionClosed
-	}
-	expect = expect && expectedLastSeq < math.MaxUint64
-	if p.frames.conn != nil {
-		return p.frames.publish(m, reply, p.cfg.Stream, expectedLastSeq, expect)
-	}
-	clear(p.header)
-	n := 0
-	set := func(name, value string) {
-		if n == len(p.values) {
-			p.values = append(p.values, make([]string, 1))
-		}
-		p.values[n][0] = value
-		p.header[name] = p.values[n]
-		n++
-	}
-	for name, value := range m.Headers {
-		set(name, value)
-	}
-	set(hdrExpectedStream, p.cfg.Stream)
-	if expect {
-		set(hdrExpectedLastSeq, strconv.FormatUint(expectedLastSeq, 10))
-	}
-	p.msg.Subject, p.msg.Reply, p.msg.Header, p.msg.Data = m.Subject, string(reply), p.header, m.body
-	return p.client.nc.PublishMsg(&p.msg)
-}
-
-// endBatch implements wire.
-func (p *Publisher) endBatch(subject string, reply []byte) error {
-	if p.client == nil {
-		return nats.ErrConnectionClosed
-	}
-	if p.frames.conn != nil {
-		p.frames.publishEmpty(subject, reply)
-		return nil
-	}
-	return p.client.nc.PublishRequest(subject, string(reply), nil)
 }

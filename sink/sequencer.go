@@ -60,6 +60,11 @@ const (
 	causeDuplicates // plain publishes: duplicates shift the expected sequence
 )
 
+// String returns the cause in a word.
+func (k causeKind) String() string {
+	return [...]string{"none", "gap", "refused", "nobody", "timeout", "disconnected", "duplicates"}[k]
+}
+
 const (
 	windowStart = 64
 	// flowMost is how many messages the server acknowledges at once at the most.
@@ -108,11 +113,11 @@ type tail struct {
 // failure sending stops, what is on its way is settled, the stream's tail is read,
 // and sending goes on from the first message that is not settled.
 type sequencer struct {
-	limits  limits
-	wire    wire
-	stream  string
-	inbox   string
-	session string
+	limits limits
+	wire   wire
+	stream string
+	inbox  string
+	nonce  string
 
 	ring             []entry // by number modulo its length
 	head, next, end  uint64
@@ -160,13 +165,13 @@ type Settlement struct {
 	AlreadyStored bool
 }
 
-func newSequencer(l limits, w wire, stream, inbox, session string) *sequencer {
+func newSequencer(l limits, w wire, stream, inbox, nonce string) *sequencer {
 	size := 1
 	for size < l.inFlightMax {
 		size *= 2
 	}
 	return &sequencer{
-		limits: l, wire: w, stream: stream, inbox: inbox, session: session,
+		limits: l, wire: w, stream: stream, inbox: inbox, nonce: nonce,
 		ring: make([]entry, size), window: min(windowStart, l.inFlightMax),
 	}
 }
@@ -285,65 +290,6 @@ func (s *sequencer) pump(now time.Time, more bool) {
 	}
 }
 
-func (s *sequencer) pumpBatch(now time.Time, more bool) {
-	for s.phase == phaseOpen && !s.paused && !s.committing && s.next < s.end && s.inFlight() < s.window {
-		if !s.batchOpen && s.sent > 0 {
-			s.newRound()
-		}
-		s.sent++
-		last := s.next+1 == s.end && !more
-		roundFull := s.window < s.limits.inFlightMax && s.sent >= uint64(s.window)
-		op := byte(opAppend)
-		switch {
-		case last || roundFull:
-			op, s.committing = opCommit, true
-		case s.sent == 1:
-			op = opStart
-		}
-		s.batchOpen = true
-		expect := (s.own || s.sent == 1) && !s.withoutExpect
-		s.replyBuf = appendBatchReply(s.replyBuf[:0], s.inbox, s.session, s.round, s.flow, s.sent, op)
-		if !s.send(now, s.lastSeq+s.sent-1, expect) {
-			return
-		}
-	}
-	if s.phase == phaseOpen && s.batchOpen && !s.committing && (s.paused || s.next == s.end && !more) {
-		s.endBatch(s.sent + 1)
-	}
-}
-
-// endBatch ends the open batch without a further message. seq is the place that
-// the next message would have had.
-func (s *sequencer) endBatch(seq uint64) {
-	if seq < 2 || s.ending {
-		return
-	}
-	s.committing, s.ending = true, true
-	s.replyBuf = appendBatchReply(s.replyBuf[:0], s.inbox, s.session, s.round, s.flow, seq, opEnd)
-	if err := s.wire.endBatch(s.lastSentSubject, s.replyBuf); err != nil {
-		s.disconnected()
-	}
-}
-
-func (s *sequencer) pumpPlain(now time.Time) {
-	window := s.window
-	if s.withoutExpect {
-		window = 1 // nothing overtakes where only one is on its way
-	}
-	for s.phase == phaseOpen && !s.paused && s.next < s.end && s.outstanding < window {
-		if s.at(s.next).stored {
-			s.next++
-			continue
-		}
-		s.sent++
-		s.outstanding++
-		s.replyBuf = appendPlainReply(s.replyBuf[:0], s.inbox, s.session, s.round, s.next+1) // from 1
-		if !s.send(now, s.lastSeq+s.sent-1, !s.withoutExpect) {
-			return
-		}
-	}
-}
-
 // send publishes the next message; false means that the connection is gone.
 func (s *sequencer) send(now time.Time, expected uint64, expect bool) bool {
 	e := s.at(s.next)
@@ -390,19 +336,6 @@ func (s *sequencer) toSync() {
 	s.cleanAcks = 0
 	s.batchOpen, s.committing = false, false
 	s.resyncs++
-}
-
-// markOvertaken notes which unsettled messages have a later one stored already.
-func (s *sequencer) markOvertaken() {
-	later := false
-	for n := s.next; n > s.head; n-- {
-		e := s.at(n - 1)
-		if e.stored {
-			later = true
-		} else if later {
-			e.overtook = true
-		}
-	}
 }
 
 // tick looks at the deadlines.
@@ -456,171 +389,11 @@ func (s *sequencer) handle(a answer, now time.Time) {
 	}
 }
 
-func (s *sequencer) handleBatch(a answer, now time.Time) {
-	if s.phase == phaseSync { // too late to go on with the round, not to know what is stored
-		if (a.kind == answerFlow || a.kind == answerStored) && a.count <= s.sent {
-			s.settleBatch(a.count, a.streamSeq, a.duplicate, now)
-		}
-		return
-	}
-	switch a.kind {
-	case answerFlow:
-		if a.count <= s.sent {
-			s.settleBatch(a.count, 0, false, now)
-		}
-	case answerStored:
-		s.batchEnded(a, now)
-	case answerGap:
-		s.fail(cause{kind: causeGap})
-	case answerNobody:
-		s.fail(cause{kind: causeNobody})
-	case answerRefused:
-		s.refused(a)
-	case answerForeign:
-	}
-}
-
-// refused handles the refusal of the message with number a.seq of the batch.
-func (s *sequencer) refused(a answer) {
-	if a.seq > s.sent+1 {
-		return
-	}
-	c := cause{kind: causeRefused, code: a.code}
-	if n := s.roundFirst + a.seq - 1; n < s.next {
-		c.msg, c.number = s.at(n).msg, n
-	}
-	s.fail(c)
-	switch {
-	case a.seq == 1 || a.code == codeBatchUnknown:
-		s.toSync() // the server holds no such batch (any more): nothing else will come
-	case a.seq == s.sent:
-		// Nothing behind it will make the server end the batch: end it, so that what
-		// is stored of it is told.
-		s.ending = false
-		s.endBatch(a.seq)
-	}
-}
-
 // JetStream error codes that the order of events turns on.
 const (
 	codeWrongLastSeq = 10071
 	codeBatchUnknown = 10208
 )
-
-// batchEnded handles the server's last word on a batch.
-func (s *sequencer) batchEnded(a answer, now time.Time) {
-	if a.count > s.sent {
-		s.foreignAnswers++
-		return
-	}
-	s.countSwallowed(a)
-	s.settleBatch(a.count, a.streamSeq, a.duplicate, now)
-	if a.streamSeq > 0 && !a.duplicate {
-		s.lastSeq = a.streamSeq
-	}
-	if s.phase == phaseOpen && s.committing && a.count == s.sent {
-		s.window = min(2*s.window, s.limits.inFlightMax)
-		s.newRound()
-		return
-	}
-	s.fail(cause{kind: causeGap})
-	s.toSync()
-}
-
-// countSwallowed counts the messages of a batch that the server took for duplicates.
-// It says nothing of them, but they took no sequence; in a stream that others write
-// into that cannot be told.
-func (s *sequencer) countSwallowed(a answer) {
-	if !s.own || s.withoutExpect || a.duplicate {
-		return
-	}
-	taken := uint64(0)
-	if a.streamSeq > s.lastSeq {
-		taken = a.streamSeq - s.lastSeq
-	}
-	if a.count > taken {
-		s.duplicates += a.count - taken
-	}
-}
-
-// settleBatch settles the first count messages of the batch.
-func (s *sequencer) settleBatch(count, lastStreamSeq uint64, duplicate bool, now time.Time) {
-	upTo := s.roundFirst + count
-	for s.head < upTo {
-		e := s.at(s.head)
-		st := Settlement{Message: e.msg, SentAt: e.sentAt}
-		switch {
-		case duplicate && count == 1:
-			st.StreamSeq, st.Duplicate = lastStreamSeq, true
-			s.duplicates++
-		case lastStreamSeq > 0 && s.head == upTo-1:
-			st.StreamSeq = lastStreamSeq
-		case s.own && !s.withoutExpect:
-			st.StreamSeq = s.lastSeq + (s.head - s.roundFirst) + 1
-		}
-		if e.overtook && !st.Duplicate {
-			s.orderViolations++
-		}
-		s.settled = append(s.settled, st)
-		*e = entry{}
-		s.head++
-		s.progressAt = now
-	}
-}
-
-func (s *sequencer) handlePlain(a answer, now time.Time) {
-	number := a.seq - 1
-	if number < s.head || number >= s.next {
-		return
-	}
-	e := s.at(number)
-	if e.answered {
-		return
-	}
-	e.answered = true
-	s.outstanding--
-	switch a.kind {
-	case answerStored:
-		s.storedPlain(e, a, now)
-	case answerRefused:
-		s.fail(cause{kind: causeRefused, code: a.code, msg: e.msg, number: number})
-	case answerNobody:
-		s.fail(cause{kind: causeNobody})
-	case answerFlow, answerGap, answerForeign:
-	}
-	if s.phase == phaseSettling && s.outstanding == 0 {
-		s.toSync()
-	}
-}
-
-func (s *sequencer) storedPlain(e *entry, a answer, now time.Time) {
-	e.stored = true
-	s.progressAt = now
-	st := Settlement{Message: e.msg, SentAt: e.sentAt, StreamSeq: a.streamSeq, Duplicate: a.duplicate}
-	if a.duplicate {
-		s.duplicates++
-		if !s.withoutExpect {
-			s.fail(cause{kind: causeDuplicates})
-		}
-	} else {
-		if e.overtook {
-			s.orderViolations++
-		}
-		if s.withoutExpect {
-			s.lastSeq = a.streamSeq
-		}
-	}
-	s.settled = append(s.settled, st)
-	for s.head < s.next && s.at(s.head).stored {
-		*s.at(s.head) = entry{}
-		s.head++
-	}
-	s.cleanAcks++
-	if s.phase == phaseOpen && s.cleanAcks >= s.window {
-		s.cleanAcks = 0
-		s.window = min(2*s.window, s.limits.inFlightMax)
-	}
-}
 
 // resync makes the stream be read again before anything more is sent.
 func (s *sequencer) resync() {

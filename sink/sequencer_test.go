@@ -115,7 +115,10 @@ func describe(s *sequencer) string {
 	}
 	fmt.Fprintf(&b, "%s: %d in flight, %d wait, window %d", s.phase, s.inFlight(), s.unsettled()-s.inFlight(), s.window)
 	if s.cause.kind != causeNone {
-		fmt.Fprintf(&b, ", cause %d code %d", s.cause.kind, s.cause.code)
+		fmt.Fprintf(&b, ", %s", s.cause.kind)
+	}
+	if s.cause.code != 0 {
+		fmt.Fprintf(&b, " with %d", s.cause.code)
 	}
 	if s.orderViolations > 0 {
 		fmt.Fprintf(&b, ", %d order violations", s.orderViolations)

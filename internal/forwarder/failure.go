@@ -19,9 +19,9 @@ const (
 	sqlStateCannotConnectNow  = "57P03"
 )
 
-// rightsClasses are failures that stop a start, and that a running forwarder waits
+// rightsStates are failures that stop a start, and that a running forwarder waits
 // out, since rights and passwords are changed under running programs.
-var rightsClasses = map[string]bool{"28000": true, "28P01": true, "42501": true}
+var rightsStates = map[string]bool{"28000": true, "28P01": true, "42501": true}
 
 // hinted is an error that knows the next step for a person.
 type hinted interface {
@@ -56,7 +56,7 @@ func classify(err error, everStreamed bool) *fault.Error {
 		return fault.NewTransient("", "", err)
 	}
 	row := fault.PostgresRow(state)
-	if row.Class == fault.Operator && (!everStreamed || !rightsClasses[state]) {
+	if row.Class == fault.Operator && (!everStreamed || !rightsStates[state]) {
 		return fault.NewOperator("postgres", row.Title, row.Hint, err)
 	}
 	return fault.NewTransient("", row.Hint, err)

@@ -3,6 +3,7 @@ package forwarder
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -22,7 +23,7 @@ func (f *Forwarder) Live() (bool, string) {
 	now := time.Now()
 	for name, at := range map[string]int64{
 		"reader":    f.shared.readerTurnedAt.Load(),
-		"publisher": f.shared.publishTurned.Load(),
+		"publisher": f.shared.publisherTurnedAt.Load(),
 	} {
 		if at != 0 && now.Sub(time.Unix(0, at)) > turnMax {
 			return false, fmt.Sprintf("the %s has not turned for %s", name, now.Sub(time.Unix(0, at)).Round(time.Second))
@@ -39,7 +40,7 @@ func (f *Forwarder) Ready() (bool, string) {
 		return true, "standby: " + s.reason
 	case StateStreaming:
 	default:
-		return false, s.state.String() + ": " + s.reason
+		return false, strings.TrimSuffix(s.state.String()+": "+s.reason, ": ")
 	}
 	if unpublished := f.watcher.whyRed(); unpublished != "" {
 		return false, "the outbox is not published: " + unpublished
@@ -77,6 +78,7 @@ type Figures struct {
 	Resyncs         uint64     `json:"resyncs"`
 	OrderViolations uint64     `json:"order_violations"`
 	SkippedRows     uint64     `json:"rows_of_other_tables"`
+	OutOfBand       uint64     `json:"messages_not_transactional"`
 	LastEvent       *lastEvent `json:"last_event"`
 	Unpublished     string     `json:"unpublished,omitempty"`
 }
@@ -92,7 +94,7 @@ func (f *Forwarder) Figures() Figures {
 		Published:      f.figures.published.Load(), Duplicates: f.figures.duplicates.Load(), AlreadyStored: f.figures.found.Load(),
 		InFlight: f.figures.inFlight.Load(), Waiting: events, WaitingBytes: bytes,
 		FastBatches: f.figures.batched.Load(), OwnStream: f.figures.ownStream.Load(), Resyncs: f.figures.resyncs.Load(),
-		OrderViolations: f.figures.violations.Load(), SkippedRows: f.shared.skippedRows.Load(),
+		OrderViolations: f.figures.violations.Load(), SkippedRows: f.shared.skippedRows.Load(), OutOfBand: f.shared.outOfBand.Load(),
 		LastEvent: f.figures.lastEvent.Load(), Unpublished: f.watcher.whyRed(),
 	}
 	if at := f.figures.oldestSentAt.Load(); at != 0 {

@@ -2,10 +2,8 @@ package forwarder
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -33,25 +31,7 @@ const (
 	silenceMin = 6 * time.Second
 	// connectTimeout bounds what comes between the connection and the stream.
 	connectTimeout = 20 * time.Second
-	// askedOften and shutdownGrace: a server that shuts down asks again and again
-	// for a position that covers all it has sent.
-	askedOften    = 3
-	shutdownGrace = 2 * time.Second
-	replyPause    = 10 * time.Millisecond
 )
-
-// shared is what the goroutines tell each other without waiting.
-type shared struct {
-	confirmedLSN   atomic.Uint64 // by the reader: PostgreSQL was told
-	holding        atomic.Bool   // by the reader: the slot is ours
-	walsenderPID   atomic.Uint32 // by the reader; 0 without a stream
-	serverStopping atomic.Bool   // by the watcher: the server shuts down
-	busyAt         atomic.Int64  // by the watcher: when the walsender was seen at work, unix nanoseconds
-	lastFrameAt    atomic.Int64  // by the reader
-	readerTurnedAt atomic.Int64
-	publishTurned  atomic.Int64
-	skippedRows    atomic.Uint64 // rows of relations that are not the outbox
-}
 
 // reader owns the replication connection, the status timer and the decoder.
 type reader struct {
@@ -203,14 +183,14 @@ func (r *reader) identify(ctx context.Context, conn *replication.Conn) (*session
 
 // acquire starts to stream, waiting as a standby while somebody else holds the slot.
 func (r *reader) acquire(ctx context.Context, conn *replication.Conn, s *session) (*replication.Stream, error) {
-	lead := &standby{reader: r, conn: conn}
-	defer lead.close()
+	waiting := &standby{reader: r, conn: conn}
+	defer waiting.close()
 	for {
 		stream, err := r.tryStart(ctx, conn, s)
 		if err == nil || replication.SQLState(err) != sqlStateObjectInUse {
 			return stream, err
 		}
-		if err := lead.wait(ctx); err != nil {
+		if err := waiting.wait(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -278,241 +258,4 @@ func positionAhead(lsn pglogrepl.LSN, slot string, walEndLSN pglogrepl.LSN) erro
 	return fault.NewOperator("position-ahead",
 		fmt.Sprintf("position %s of slot %s lies beyond the server's WAL end %s: this is an older copy of the database", lsn, slot, walEndLSN),
 		"find out which copy of the database is the right one before events are published from it", nil)
-}
-
-// streamLoop receives until the stream or ctx ends.
-func (r *reader) streamLoop(ctx context.Context) error {
-	deadline := time.Now()
-	for {
-		if stopping(ctx) {
-			return r.drain()
-		}
-		if r.framesToRun <= 0 {
-			now := time.Now()
-			r.framesToRun = clockEvery
-			if err := r.chores(now); err != nil {
-				return err
-			}
-			deadline = r.nextDeadline(now)
-		}
-		r.framesToRun--
-		if len(r.pending) > 0 && (len(r.pending) >= localMax || !r.stream.Buffered()) {
-			if err := r.handOver(ctx); err != nil {
-				return err
-			}
-		}
-		frame, err := r.stream.Receive(deadline)
-		if err != nil {
-			var notice *replication.NoticeError
-			if errors.As(err, &notice) && notice.SQLState != sqlStateNotInPrerequisite {
-				r.log.Warn("notice from PostgreSQL", "notice", notice.Error())
-				continue
-			}
-			return err
-		}
-		switch frame.Kind {
-		case replication.FrameNone:
-			r.framesToRun = 0
-		case replication.FrameKeepalive:
-			r.keepalive(frame)
-			r.framesToRun = 0
-		case replication.FrameData:
-			r.gotFrame = true
-			if err := r.data(frame.Data); err != nil {
-				return r.leaveSettled(ctx, err)
-			}
-		}
-	}
-}
-
-func (r *reader) nextDeadline(now time.Time) time.Time {
-	at := now.Add(tick)
-	if r.replyOwed {
-		at = now.Add(replyPause)
-	}
-	if r.statusAt.Before(at) {
-		at = r.statusAt
-	}
-	return at
-}
-
-// keepalive passes the server's position on and notices a server that shuts down.
-func (r *reader) keepalive(frame replication.Frame) {
-	r.heard()
-	r.ceilingLSN = max(r.ceilingLSN, frame.SentLSN)
-	r.pending = append(r.pending, item{kind: itemKeepalive, lsn: frame.SentLSN})
-	if frame.ReplyRequested {
-		r.replyOwed = true
-		now := time.Now()
-		if now.Sub(r.askedSince) > time.Second {
-			r.asked, r.askedSince = 0, now
-		}
-		r.asked++
-		if r.asked >= askedOften && r.stopSeenAt.IsZero() {
-			r.stopSeenAt = now
-		}
-	}
-}
-
-// heard notes that the server is there.
-func (r *reader) heard() {
-	r.shared.lastFrameAt.Store(time.Now().UnixNano())
-}
-
-// data decodes one message and gathers what it means.
-func (r *reader) data(wal []byte) error {
-	change, err := r.decoder.Decode(wal)
-	if err != nil {
-		return fmt.Errorf("decode WAL: %w", err)
-	}
-	switch change.Kind {
-	case decode.ChangeNone:
-	case decode.ChangeBegin:
-		r.beginHeld = true
-	case decode.ChangeEvent:
-		if r.beginHeld && !r.open {
-			r.pending = append(r.pending, item{kind: itemBegin})
-			r.open = true
-		}
-		r.beginHeld = false
-		r.pending = append(r.pending, item{kind: itemEvent, event: change.Event})
-	case decode.ChangeCommit:
-		r.ceilingLSN = max(r.ceilingLSN, change.CommitEndLSN)
-		kind := itemKeepalive // an empty transaction only moves the position
-		if r.open {
-			kind = itemCommit
-		}
-		r.open, r.beginHeld = false, false
-		r.pending = append(r.pending, item{kind: kind, lsn: change.CommitEndLSN})
-	}
-	return nil
-}
-
-// handOver gives the gathered items to the publisher. While the queue is full it
-// keeps the status messages flowing.
-func (r *reader) handOver(ctx context.Context) error {
-	for len(r.pending) > 0 {
-		n := r.queue.push(r.pending)
-		rest := copy(r.pending, r.pending[n:])
-		clear(r.pending[rest:])
-		r.pending = r.pending[:rest]
-		if rest == 0 {
-			return nil
-		}
-		if stopping(ctx) {
-			return nil // what was not handed over is sent again after the start
-		}
-		timer := time.NewTimer(tick)
-		select {
-		case <-r.queue.room:
-		case <-timer.C:
-			r.heard() // it is we who do not read
-		case <-ctx.Done():
-		}
-		timer.Stop()
-		if err := r.chores(time.Now()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// chores are due between frames: status messages, signs of a server that shuts
-// down or is gone.
-func (r *reader) chores(now time.Time) error {
-	r.shared.readerTurnedAt.Store(now.UnixNano())
-	if r.gotFrame {
-		r.heard()
-		r.gotFrame = false
-	}
-	r.shared.skippedRows.Store(r.decoder.Skipped())
-	if r.shared.serverStopping.Load() && r.stopSeenAt.IsZero() {
-		r.stopSeenAt = now
-	}
-	if !r.stopSeenAt.IsZero() && now.Sub(r.stopSeenAt) >= shutdownGrace {
-		return fault.NewTransient("the server is shutting down and waits for us: disconnecting so that it can", "", nil)
-	}
-	silent := now.Sub(time.Unix(0, r.shared.lastFrameAt.Load()))
-	if silent >= r.silenceMax() && now.Sub(time.Unix(0, r.shared.busyAt.Load())) >= r.silenceMax() {
-		return fault.NewTransient(fmt.Sprintf("the server has been silent for %s", silent.Round(time.Second)), "", nil)
-	}
-	due := !now.Before(r.statusAt)
-	if !due && !r.replyOwed {
-		return nil
-	}
-	if r.replyOwed && !due && r.asked > askedOften && r.confirmLSN() == pglogrepl.LSN(r.shared.confirmedLSN.Load()) &&
-		now.Sub(r.statusAt.Add(-r.cfg.StatusInterval)) < replyPause {
-		return nil // the same answer again would only bring the same question again
-	}
-	return r.sendStatus(now, silent >= r.cfg.StatusInterval)
-}
-
-func (r *reader) silenceMax() time.Duration { return max(silenceMin, 3*r.cfg.StatusInterval) }
-
-// confirmLSN is what may be told: what is settled, never more than this server has
-// sent, never less than was told before.
-func (r *reader) confirmLSN() pglogrepl.LSN {
-	lsn := min(r.queue.confirmable(), r.ceilingLSN)
-	return max(lsn, pglogrepl.LSN(r.shared.confirmedLSN.Load()))
-}
-
-func (r *reader) sendStatus(now time.Time, probe bool) error {
-	lsn := r.confirmLSN()
-	err := r.stream.SendStatus(replication.Status{WriteLSN: lsn, FlushLSN: lsn, ApplyLSN: lsn, ReplyRequested: probe}, now)
-	if err != nil {
-		return fmt.Errorf("slot %s: %w", r.cfg.Slot, err)
-	}
-	r.shared.confirmedLSN.Store(uint64(lsn))
-	r.statusAt = now.Add(r.cfg.StatusInterval)
-	r.replyOwed = false
-	return nil
-}
-
-// leaveSettled lets what was handed over settle and be confirmed before the reader
-// gives up for err, so that the next start sends none of it again.
-func (r *reader) leaveSettled(ctx context.Context, err error) error {
-	r.queue.push(r.pending)
-	deadline := time.Now().Add(r.cfg.ShutdownTimeout)
-	for events, _ := r.queue.load(); events > 0 && time.Now().Before(deadline) && pause(ctx, tick/10); events, _ = r.queue.load() {
-		r.heard()
-		if choreErr := r.chores(time.Now()); choreErr != nil {
-			return err
-		}
-	}
-	_ = r.sayGoodbye() // err is what ends the stream
-	return err
-}
-
-// goodbyeMax bounds the wait for the server to take note of the final position.
-const goodbyeMax = 2 * time.Second
-
-// sayGoodbye tells the final position and waits until the server has read it.
-func (r *reader) sayGoodbye() error {
-	if err := r.sendStatus(time.Now(), false); err != nil {
-		return err
-	}
-	if err := r.stream.Finish(goodbyeMax); err != nil {
-		return fmt.Errorf("slot %s: %w", r.cfg.Slot, err)
-	}
-	return nil
-}
-
-// drain waits for the publisher to settle what is in flight, keeping PostgreSQL
-// informed, and tells it the final position.
-func (r *reader) drain() error {
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-r.publisherDone:
-			return r.sayGoodbye()
-		case now := <-ticker.C:
-			if now.Before(r.statusAt) {
-				continue
-			}
-			if err := r.sendStatus(now, false); err != nil {
-				return err
-			}
-		}
-	}
 }

@@ -175,11 +175,11 @@ func stopOn(err error, stop context.CancelCauseFunc) error {
 func (f *Forwarder) finished(err error) error {
 	confirmed := f.Figures().ConfirmedLSN
 	if err != nil {
-		f.machine.finish(StateFailed, err.Error(), time.Now(), "confirmed_lsn", confirmed)
+		f.machine.leave(StateFailed, err.Error(), time.Now(), "confirmed_lsn", confirmed)
 		return err
 	}
 	f.beginDrain()
-	f.machine.finish(StateStopped, "", time.Now(), "confirmed_lsn", confirmed,
+	f.machine.leave(StateStopped, "", time.Now(), "confirmed_lsn", confirmed,
 		"events_published", f.figures.published.Load(), "events_unacknowledged", f.figures.inFlight.Load())
 	return nil
 }
@@ -187,7 +187,7 @@ func (f *Forwarder) finished(err error) error {
 // beginDrain notes, once, that the forwarder was asked to stop.
 func (f *Forwarder) beginDrain() {
 	f.drainOnce.Do(func() {
-		f.machine.finish(StateDraining, "", time.Now(), "events_in_flight", f.figures.inFlight.Load())
+		f.machine.leave(StateDraining, "", time.Now(), "events_in_flight", f.figures.inFlight.Load())
 	})
 }
 

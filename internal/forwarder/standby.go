@@ -25,6 +25,7 @@ type standby struct {
 	lookAt     time.Time
 	leader     holder
 	silentFrom time.Time // since when reply_time has not changed, on our own clock
+	blindPID   uint32    // the walsender whose silence we may not see
 	endedPID   uint32    // the walsender that was told to end
 	sawBusy    bool      // the walsender was at work at some look since then
 }
@@ -80,6 +81,11 @@ func (s *standby) look(ctx context.Context, now time.Time) error {
 	}
 	s.sawBusy = s.sawBusy || !h.waiting
 	s.leader = h
+	if r.cfg.TakeoverAfter > 0 && h.replyTime == "" && s.blindPID != h.pid {
+		s.blindPID = h.pid
+		r.log.Warn("this role cannot see whether the leader is silent: a frozen one is not taken over from before wal_sender_timeout",
+			"holder", h.String(), "hint", "GRANT pg_read_all_stats TO the role of --database-url")
+	}
 	if r.cfg.TakeoverAfter <= 0 || h.replyTime == "" || s.sawBusy || now.Sub(s.silentFrom) < r.cfg.TakeoverAfter {
 		return nil
 	}

@@ -88,7 +88,7 @@ func (m *machine) setPostgres(s State, reason string, now time.Time, attrs ...an
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.postgres, m.postgresReason = s, reason
-	m.settle(now, attrs...)
+	m.derive(now, attrs...)
 }
 
 // setSink reports why nothing goes out, or "" when it does.
@@ -99,11 +99,11 @@ func (m *machine) setSink(reason string, now time.Time, attrs ...any) {
 		return
 	}
 	m.sinkReason = reason
-	m.settle(now, attrs...)
+	m.derive(now, attrs...)
 }
 
-// finish moves to draining, stopped or failed; reports of the two sides no longer count.
-func (m *machine) finish(s State, reason string, now time.Time, attrs ...any) {
+// leave moves to draining, stopped or failed; reports of the two sides no longer count.
+func (m *machine) leave(s State, reason string, now time.Time, attrs ...any) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.final = true
@@ -113,8 +113,8 @@ func (m *machine) finish(s State, reason string, now time.Time, attrs ...any) {
 	m.move(s, reason, now, attrs...)
 }
 
-// settle works out the state from what both sides reported.
-func (m *machine) settle(now time.Time, attrs ...any) {
+// derive works out the state from what both sides reported.
+func (m *machine) derive(now time.Time, attrs ...any) {
 	if m.final {
 		return
 	}

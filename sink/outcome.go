@@ -1,0 +1,119 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/fault"
+)
+
+// judge turns the cause of the last failure into a wait or an error.
+func (p *Publisher) judge(now time.Time) error {
+	c := p.seq.cause
+	switch c.kind {
+	case causeNone, causeGap, causeDuplicates, causeDisconnected:
+		return nil
+	case causeNobody:
+		p.wait(now, fmt.Errorf("no stream answers on the subjects of stream %q", p.cfg.Stream))
+		return nil
+	case causeTimeout:
+		return p.judgeTimeout(now)
+	case causeRefused:
+	}
+	row := fault.JetStreamRow(strconv.Itoa(c.code))
+	switch {
+	case row.Resync:
+		switch {
+		case p.seq.fruitless >= fruitlessRounds:
+			p.retryAt = now.Add(fruitlessPause)
+		case c.code != codeWrongLastSeq && p.seq.head == p.seq.headAtSync:
+			// At once is for a round that came further: an id may stay "in process" for minutes.
+			p.wait(now, fmt.Errorf("stream %q refuses messages with error %d: %s", p.cfg.Stream, c.code, row.Title))
+		}
+		return nil
+	case row.Class == fault.Poison && c.msg != nil:
+		code := PoisonRefused
+		if c.code == codeMsgTooLarge {
+			code = PoisonTooLarge
+		}
+		p.poisonedAt(c.number, &Poison{
+			Code: code, Reason: fmt.Sprintf("stream %q refused it with error %d: %s", p.cfg.Stream, c.code, row.Title),
+			EventID: c.msg.EventID, Position: c.msg.Position,
+		})
+		return nil
+	case row.Class == fault.Operator || row.Class == fault.Poison:
+		return fault.NewOperator("stream-refuses", fmt.Sprintf("stream %q refused a message with error %d: %s", p.cfg.Stream, c.code, row.Title), row.Hint, nil)
+	default:
+		p.wait(now, fmt.Errorf("stream %q refuses messages with error %d: %s", p.cfg.Stream, c.code, row.Title))
+		return nil
+	}
+}
+
+const codeMsgTooLarge = 10054
+
+// poisonedAt takes a message and all behind it back: what comes before it is still
+// published, then Step returns the poison.
+func (p *Publisher) poisonedAt(number uint64, poison *Poison) {
+	p.poison = poison
+	p.seq.truncate(number)
+}
+
+// judgeTimeout looks whether a missing permission explains the silence: NATS says
+// so only outside of the publish.
+func (p *Publisher) judgeTimeout(now time.Time) error {
+	if p.client != nil {
+		if e := p.client.lastAsyncErr.Load(); e != nil && errors.Is(e.err, nats.ErrPermissionViolation) && now.Sub(e.at) < 2*p.cfg.AckTimeout {
+			err := fmt.Errorf("NATS refuses: %w", e.err)
+			if !p.everOpen {
+				return fault.NewOperator("nats-permission", "publish to stream \""+p.cfg.Stream+"\"",
+					"allow this user to publish to the stream's subjects and to subscribe to _INBOX.>", err)
+			}
+			p.wait(now, err)
+			return nil
+		}
+	}
+	p.wait(now, fmt.Errorf("stream %q did not answer within %s", p.cfg.Stream, p.cfg.AckTimeout))
+	return nil
+}
+
+// wait notes why nothing goes out and when to try again.
+func (p *Publisher) wait(now time.Time, why error) {
+	p.condition = why
+	p.retryAt = now.Add(p.backoff.NextBackOff())
+}
+
+// waitOrFail sorts a failed request or connection attempt.
+func (p *Publisher) waitOrFail(ctx context.Context, now time.Time, err error) error {
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // the caller knows that it is stopping
+	}
+	var unusable *StreamUnusableError
+	if errors.As(err, &unusable) {
+		return fault.NewOperator("stream-unusable", unusable.Error(), unusable.Hint, nil)
+	}
+	if code := ErrorCode(err); code != 0 {
+		row := fault.JetStreamRow(strconv.Itoa(code))
+		if row.Class == fault.Operator {
+			return fault.NewOperator("jetstream", row.Title, row.Hint, err)
+		}
+		if row.Hint != "" {
+			err = fmt.Errorf("%w (%s)", err, row.Hint)
+		}
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		// Nobody answers what was not allowed to be asked or to be heard.
+		if e := p.client.lastAsyncErr.Load(); e != nil && errors.Is(e.err, nats.ErrPermissionViolation) && now.Sub(e.at) < 2*apiTimeout {
+			err = fmt.Errorf("%w: NATS refuses: %w", err, e.err)
+			if !p.limits.subjectsKnown { // the stream could never be read
+				return fault.NewOperator("nats-permission", "", "allow this user to publish to $JS.API.> and the stream's subjects, and to subscribe to _INBOX.>", err)
+			}
+		}
+	}
+	p.wait(now, err)
+	return nil
+}
