@@ -117,6 +117,7 @@ func (o *outbox) frozenInFlight(server *testenv.NATSServer, args ...string) (p *
 		}
 		return nil
 	})
+	o.waitStatusMessages(3)
 	return p, stoodAt
 }
 
