@@ -6,9 +6,27 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/fault"
 )
+
+// sameStop is how soon after the first a second signal still means the same stop.
+const sameStop = 100 * time.Millisecond
+
+// stopSignals tells a second stop from the same one sent twice, as timeout(1) of
+// coreutils does: to its child and at once to the child's process group.
+type stopSignals struct {
+	first time.Time // zero: none has come
+}
+
+// cuts counts a signal, and reports whether it is a second one.
+func (s *stopSignals) cuts(now time.Time) bool {
+	if s.first.IsZero() {
+		s.first = now
+	}
+	return now.Sub(s.first) > sameStop
+}
 
 // runUntilSignal runs the program's work. The first SIGINT or SIGTERM ends its context,
 // which means: drain and leave. The second returns fault.ErrCut at once, without
@@ -23,6 +41,7 @@ func runUntilSignal(work func(context.Context) error) error {
 	// Owns the whole work of the command; stops when the work returns or the process
 	// ends; waited for below, except after a second signal.
 	go func() { done <- work(ctx) }()
+	var stops stopSignals
 	for {
 		select {
 		case err := <-done:
@@ -31,7 +50,7 @@ func runUntilSignal(work func(context.Context) error) error {
 			}
 			return err
 		case <-signals:
-			if ctx.Err() != nil {
+			if stops.cuts(time.Now()) {
 				return fault.ErrCut
 			}
 			cancel()
