@@ -26,6 +26,7 @@ func RoleSQL(names Names, database string) []string {
 		fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s;", schema, ForwarderRole),
 		fmt.Sprintf("GRANT SELECT ON %s, %s TO %s;", names.Table, table(migrations.VersionTable), ForwarderRole),
 		fmt.Sprintf("GRANT SELECT, INSERT, UPDATE ON %s, %s TO %s;", table("outbox_dead_letter"), table("outbox_request"), ForwarderRole),
+		fmt.Sprintf("GRANT pg_read_all_stats TO %s;", ForwarderRole),
 	}
 }
 
@@ -34,6 +35,8 @@ const roleNotes = `-- Roles with the least rights (setup does not make them). Gi
 -- (\password outbox_cdc) or a certificate, and pg_hba.conf a line for the database, such as
 --   hostssl DATABASE outbox_cdc 10.0.0.0/8 scram-sha-256
 -- REPLICATION can read every publication and drop any slot: keep it off application roles.
+-- pg_read_all_stats is for --takeover-after: without it nobody sees when the leader last
+-- answered, not even its own role, and a standby never takes over from a frozen leader.
 `
 
 // producerNotes say what other roles need.
