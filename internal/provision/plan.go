@@ -283,13 +283,23 @@ func StreamEdit(spec sink.StreamSpec, d sink.Difference) string {
 	case "duplicate_window":
 		return fmt.Sprintf("nats stream edit %s --dupe-window %s, or setup with --duplicate-window %s", spec.Name, d.Want, d.Have)
 	case "max_age":
-		return fmt.Sprintf("nats stream edit %s --max-age %s, or setup with --max-age %s", spec.Name, d.Want, d.Have)
+		return fmt.Sprintf("nats stream edit %s --max-age %s, or setup with --max-age %s", spec.Name, d.Want, limitFlag(d.Have))
 	case "max_bytes":
-		return fmt.Sprintf("nats stream edit %s --max-bytes %s, or setup with --max-bytes %s", spec.Name, d.Want, d.Have)
+		return fmt.Sprintf("nats stream edit %s --max-bytes %s, or setup with --max-bytes %s", spec.Name, d.Want, limitFlag(d.Have))
 	case "allow_batched":
-		return fmt.Sprintf(`put "allow_batched": true into the stream's configuration: nats stream edit %s --config FILE`, spec.Name)
+		return fmt.Sprintf("nats stream edit %s --allow-fast", spec.Name)
 	default:
 		return fmt.Sprintf("this cannot be changed later: make stream %s anew, or give --stream another name", spec.Name)
+	}
+}
+
+// limitFlag returns a limit that the server has as our flags take it.
+func limitFlag(have string) string {
+	switch have {
+	case "0", "0s", "-1": // the server's words for no limit
+		return "none"
+	default:
+		return have
 	}
 }
 

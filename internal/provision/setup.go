@@ -70,11 +70,6 @@ func CreateSlot(ctx context.Context, admin *replication.Admin, name string, fail
 		fmt.Sprintf("end that transaction (%s), or give a longer --timeout; nothing was left behind", open[0].EndSQL()), nil)
 }
 
-// WaitsFor lists the transactions that the creation of a slot has to wait for.
-func WaitsFor(ctx context.Context, admin *replication.Admin) ([]replication.OpenTransaction, error) {
-	return admin.OpenTransactions(ctx)
-}
-
 // NeedsSlot reports whether Apply will make the slot.
 func (p *Plan) NeedsSlot() bool {
 	for _, a := range p.Actions {
