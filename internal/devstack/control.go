@@ -73,14 +73,6 @@ func (p *Postgres) Stop(ctx context.Context, mode StopMode) error {
 	}
 }
 
-// Restart stops and starts the server on the same port and data.
-func (p *Postgres) Restart(ctx context.Context, mode StopMode) error {
-	if err := p.Stop(ctx, mode); err != nil {
-		return err
-	}
-	return p.Start(ctx)
-}
-
 // Kill ends the postmaster and all its processes with SIGKILL, as a crash of the whole
 // server would, and waits until they are gone. Start recovers the data.
 func (p *Postgres) Kill() error {

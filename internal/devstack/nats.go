@@ -79,9 +79,6 @@ func NATSConfig(port int, dir, more string) string {
 // URL returns the URL for clients.
 func (n *NATS) URL() string { return "nats://" + Address(n.port) }
 
-// Port is the TCP port on 127.0.0.1.
-func (n *NATS) Port() int { return n.port }
-
 // LogFile is where the server writes its log. It is appended to at each start.
 func (n *NATS) LogFile() string { return filepath.Join(n.home, "nats.log") }
 

@@ -128,9 +128,6 @@ func (p *Postgres) Port() int {
 // Major is the major version, such as 15.
 func (p *Postgres) Major() int { return p.bins.Major }
 
-// BinDir is the folder of the server's binaries.
-func (p *Postgres) BinDir() string { return p.bins.Dir }
-
 // DataDir is the data folder.
 func (p *Postgres) DataDir() string { return filepath.Join(p.home, "data") }
 

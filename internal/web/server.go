@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strconv"
 	"syscall"
 	"time"
 )
@@ -77,23 +76,6 @@ func (e *ListenError) Hint() string {
 		return "another process, perhaps another outbox-cdc, has this address: choose one with --http HOST:PORT, or turn it off with --http off"
 	}
 	return "choose an address of this machine with --http HOST:PORT, or turn it off with --http off"
-}
-
-// CheckAddr tells whether addr has the form host:port, without a look-up. The host
-// may be empty, which is every address of the machine.
-func CheckAddr(addr string) error {
-	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		var ae *net.AddrError
-		if errors.As(err, &ae) {
-			return fmt.Errorf("%q is not host:port: %s", addr, ae.Err)
-		}
-		return fmt.Errorf("%q is not host:port: %w", addr, err)
-	}
-	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return fmt.Errorf("%q has port %q, which is not a number from 0 to 65535", addr, port)
-	}
-	return nil
 }
 
 // Server is a bound listener and what it serves.

@@ -229,19 +229,6 @@ func TestATakenAddressIsNamedWithTheFlagAndTheNextStep(t *testing.T) {
 	}
 }
 
-func TestAnAddressIsCheckedWithoutALookUp(t *testing.T) {
-	for _, good := range []string{"127.0.0.1:9477", "[::1]:0", ":9477", "not.a.host.invalid:1"} {
-		if err := CheckAddr(good); err != nil {
-			t.Errorf("%q: %v", good, err)
-		}
-	}
-	for _, bad := range []string{"", "9477", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536", "::1:80", "h:-1"} {
-		if err := CheckAddr(bad); err == nil || !strings.Contains(err.Error(), `"`+bad+`"`) {
-			t.Errorf("%q: got %v", bad, err)
-		}
-	}
-}
-
 func TestAnOpenRequestIsAnsweredBeforeTheServerEnds(t *testing.T) {
 	src := &fakeSource{status: map[string]int{"n": 1}, hold: make(chan struct{})}
 	s, err := Listen(t.Context(), Config{Addr: "127.0.0.1:0", Source: src, Metrics: http.NotFoundHandler()})
