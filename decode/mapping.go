@@ -150,30 +150,23 @@ func parsePair(input, s string) (key, column, rest string, err error) {
 
 // parseQuotedColumn reads "column" and the comma after it.
 func parseQuotedColumn(input, key, s string) (column, rest string, err error) {
-	var b strings.Builder
-	for i := 1; i < len(s); i++ {
-		if s[i] != '"' {
-			b.WriteByte(s[i])
-			continue
-		}
-		if i+1 < len(s) && s[i+1] == '"' {
-			b.WriteByte('"')
-			i++
-			continue
-		}
-		rest = strings.TrimSpace(s[i+1:])
-		switch {
-		case b.Len() == 0:
-			return "", "", &MappingError{Input: input, Key: key, Reason: "names an empty column"}
-		case rest == "":
-			return b.String(), "", nil
-		case rest[0] != ',' || strings.TrimSpace(rest[1:]) == "":
-			return "", "", &MappingError{Input: input, Key: key, Reason: "has text after the closing double quote"}
-		default:
-			return b.String(), strings.TrimSpace(rest[1:]), nil
-		}
+	wrong := func(reason string) (string, string, error) {
+		return "", "", &MappingError{Input: input, Key: key, Reason: reason}
 	}
-	return "", "", &MappingError{Input: input, Key: key, Reason: "has a double quote that is not closed"}
+	column, rest, closed := cutQuoted(s)
+	rest = strings.TrimSpace(rest)
+	switch {
+	case !closed:
+		return wrong("has a double quote that is not closed")
+	case column == "":
+		return wrong("names an empty column")
+	case rest == "":
+		return column, "", nil
+	case rest[0] != ',' || strings.TrimSpace(rest[1:]) == "":
+		return wrong("has text after the closing double quote")
+	default:
+		return column, strings.TrimSpace(rest[1:]), nil
+	}
 }
 
 func isKey(s string) bool {

@@ -48,7 +48,7 @@ func (d *Decoder) messageEvent(content []byte) *Event {
 }
 
 // readContent fills v from the JSON object. All members are read even after the first
-// wrong one, whose error is returned, so that a dead letter shows as much as there is.
+// wrong one, whose error is returned, so that the event shows as much as there is.
 func (d *Decoder) readContent(content []byte, v *Values) error {
 	members, err := parseObject(content)
 	if err != nil {

@@ -89,24 +89,33 @@ func parseIdentifier(whole, s string) (name, rest string, err error) {
 }
 
 func parseQuoted(whole, s string) (name, rest string, err error) {
+	name, rest, closed := cutQuoted(s)
+	switch {
+	case !closed:
+		return "", "", &NameError{Input: whole, Reason: "has a double quote that is not closed"}
+	case rest != "" && rest[0] != '.':
+		return "", "", &NameError{Input: whole, Reason: "has text after a closing double quote"}
+	default:
+		return name, rest, nil
+	}
+}
+
+// cutQuoted reads the name in double quotes at the start of s, where two of them stand
+// for one. closed is false when the closing one is missing.
+func cutQuoted(s string) (name, rest string, closed bool) {
 	var b strings.Builder
 	for i := 1; i < len(s); i++ {
-		if s[i] != '"' {
+		switch {
+		case s[i] != '"':
 			b.WriteByte(s[i])
-			continue
-		}
-		if i+1 < len(s) && s[i+1] == '"' {
+		case i+1 < len(s) && s[i+1] == '"':
 			b.WriteByte('"')
 			i++
-			continue
+		default:
+			return b.String(), s[i+1:], true
 		}
-		rest = s[i+1:]
-		if rest != "" && rest[0] != '.' {
-			return "", "", &NameError{Input: whole, Reason: "has text after a closing double quote"}
-		}
-		return b.String(), rest, nil
 	}
-	return "", "", &NameError{Input: whole, Reason: "has a double quote that is not closed"}
+	return "", "", false
 }
 
 func parseUnquoted(whole, s string) (name, rest string, err error) {
