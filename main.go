@@ -9,5 +9,5 @@ import (
 )
 
 func main() {
-	os.Exit(cli.Main(os.Args, os.Stdout, os.Stderr, os.LookupEnv))
+	os.Exit(cli.Main(os.Args, os.Stdout, os.Stderr, os.Environ()))
 }

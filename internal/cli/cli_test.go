@@ -25,10 +25,11 @@ type env map[string]string
 
 func (e env) run(args ...string) result {
 	var stdout, stderr bytes.Buffer
-	code := cli.Main(append([]string{"outbox-cdc"}, args...), &stdout, &stderr, func(name string) (string, bool) {
-		value, ok := e[name]
-		return value, ok
-	})
+	var environ []string
+	for name, text := range e {
+		environ = append(environ, name+"="+text)
+	}
+	code := cli.Main(append([]string{"outbox-cdc"}, args...), &stdout, &stderr, environ)
 	return result{code: code, stdout: stdout.String(), stderr: stderr.String()}
 }
 
@@ -111,7 +112,7 @@ func TestEachWrongFlagKeyOrValueIsNamedAndEndsWithCode2BeforeAnyConnection(t *te
 		{args: file("slot: a\nslot: b\n"), says: "outbox.yaml:2: slot is given twice"},
 		{args: file("slot:\n  deep: x\n"), says: "outbox.yaml:1: slot has no value"},
 		{args: file("slot: [a\n"), says: "outbox.yaml:1: not valid YAML"},
-		{args: file("max-in-flight: many\n"), says: `outbox.yaml:1: max-in-flight "many" is not a whole number`},
+		{args: file("max-in-flight: many\n"), says: `outbox.yaml:1: max-in-flight "many" must be a whole number`},
 		{args: []string{"status", "--config", "/no/such/file"}, says: "/no/such/file"},
 		{args: []string{"status", "--publication", `"Billing`}, says: "double quotes do not match"},
 		{args: []string{"status", "--table", "a.b.c"}, says: "more than two parts"},
@@ -127,12 +128,16 @@ func TestEachWrongFlagKeyOrValueIsNamedAndEndsWithCode2BeforeAnyConnection(t *te
 		{args: []string{"status", "--database-url", "postgres://h:0/d"}, says: "wrong port"},
 		{args: []string{"status", "--database-url", "postgres://h/d?sslmode=on"}, says: "wrong sslmode"},
 		{args: []string{"status", "--database-url", "host=h connect_timeout=soon"}, says: "wrong value for connect_timeout"},
-		{args: []string{"status", "--log-level", "loud"}, says: `--log-level "loud" is not one of debug, info, warn, error`},
-		{args: []string{"status", "--interval", "5"}, says: `--interval "5" is not a duration`},
-		{args: []string{"setup", "--timeout", "-1s"}, says: `--timeout "-1s" is out of range`},
-		{args: []string{"setup", "--max-bytes", "10 apples"}, says: `--max-bytes "10 apples" is not a size`},
-		{args: []string{"setup", "--max-bytes", "1B"}, says: "out of range (1KiB to"},
-		{args: []string{"setup", "--replicas", "2"}, says: `--replicas "2" is not one of 1, 3, 5`},
+		{args: []string{"status", "--log-level", "loud"}, says: `--log-level "loud" must be one of debug, info, warn, error`},
+		{args: []string{"status", "--interval", "5"}, says: `--interval "5" must be a duration`},
+		{args: []string{"setup", "--timeout", "-1s"}, says: `--timeout "-1s" must be 1ms to 24h`},
+		{args: []string{"setup", "--max-bytes", "10 apples"}, says: `--max-bytes "10 apples" must be a size such as 65536, 512KiB, 32MiB or 1GiB, or none`},
+		{args: []string{"setup", "--max-bytes", "1B"}, says: `--max-bytes "1B" must be 1KiB to 1048576TiB, or none`},
+		{args: []string{"setup", "--max-age", "1ms"}, says: `--max-age "1ms" must be 100ms to 876000h, or none`},
+		{args: []string{"start", "--http", "here"}, says: `--http "here" must be an address such as 127.0.0.1:9477 or :9477, or off`},
+		{args: []string{"start", "--http", "127.0.0.1:65536"}, says: `must be an address whose port is a number up to 65535, not "65536", or off`},
+		{args: []string{"start", "--http", "a b:1"}, says: `must be an address of a host, not of "a b", or off`},
+		{args: []string{"setup", "--replicas", "2"}, says: `--replicas "2" must be one of 1, 3, 5`},
 		{args: []string{"slot", "drop"}, says: "slot drop needs --yes"},
 		{args: []string{"slot", "advance"}, says: "slot advance needs --to"},
 		{args: []string{"slot", "advance", "--to", "1234"}, says: `--to "1234" is not a position`},
@@ -194,6 +199,37 @@ func TestHelpGoesToStandardOutputAndHasAnExampleForEachCommand(t *testing.T) {
 	if r := (env{}).run("--help").want(t, 0); !strings.Contains(r.stdout, "Exit codes:") {
 		t.Errorf("got %q", r.stdout)
 	}
+}
+
+func TestAVariableThatIsNoFlagIsWarnedOfWithTheNearestOne(t *testing.T) {
+	e := env{
+		"OUTBOX_CDC_MAX_IN_FLIGT": "3", "OUTBOX_CDC_ZZZZZZ": "Secr3t", "OUTBOX_CDC_TABLE": "public.orders", "OUTBOX_CDC_HTTP": "off",
+		"OUTBOX_CDC_SERVICE_HOST": "10.0.0.1", "OUTBOX_CDC_PORT": "tcp://10.0.0.1:9477", "OUTBOX_CDC_PORT_9477_TCP_ADDR": "10.0.0.1",
+	}
+	r := e.run("migrate", "sql").want(t, 0).says(t, "OUTBOX_CDC_MAX_IN_FLIGT", "did you mean OUTBOX_CDC_MAX_IN_FLIGHT?", "OUTBOX_CDC_ZZZZZZ")
+	if lines := strings.Count(r.stderr, "\n"); lines != 2 || strings.Contains(r.stderr, "Secr3t") {
+		t.Errorf("want two warnings without values:\n%s", r.stderr)
+	}
+	if !strings.Contains(r.stdout, `"public"."orders"`) {
+		t.Errorf("the other variables are not read: %s", r.stdout)
+	}
+}
+
+func TestHelpOffersNoFlagThatTheCommandRefusesOrHasNoUseFor(t *testing.T) {
+	for command, flags := range map[string][]string{
+		"dev": {"--database-url", "--nats-url", "--nats-creds", "--columns"}, "version": {"--slot", "--nats-url", "--log-level"}, "completion bash": {"--slot", "--table"},
+	} {
+		help := env{}.run(append(strings.Fields(command), "--help")...).want(t, 0).stdout
+		for _, flag := range flags {
+			if strings.Contains(help, flag+" ") {
+				t.Errorf("%s --help offers %s", command, flag)
+			}
+		}
+	}
+	if help := (env{}).run("dev", "--help").want(t, 0).stdout; !strings.Contains(help, "--stream ") || !strings.Contains(help, "--log-level ") {
+		t.Errorf("dev --help lacks flags that it takes:\n%s", help)
+	}
+	env{}.run("dev", "--nats-url", "nats://127.0.0.1:4222").want(t, 2).says(t, "dev starts its own servers")
 }
 
 func TestVersionIsOneDocument(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 
 	urfave "github.com/urfave/cli/v2"
@@ -22,8 +23,16 @@ type command struct {
 	example string // a line that can be run as it is
 	// settings beyond the common ones, which every command takes.
 	settings []setting
+	// without are the common settings that help and completion do not offer, since the
+	// command refuses them or needs none.
+	without  []string
 	run      func(ctx context.Context, in *invocation) error
 	commands []command
+}
+
+// offered are the common settings that a person is told of.
+func (c *command) offered(common []setting) []setting {
+	return slices.DeleteFunc(slices.Clone(common), func(s setting) bool { return slices.Contains(c.without, s.name) })
 }
 
 // invocation is one run of a command: its settings and its streams.
@@ -98,6 +107,7 @@ func (a *app) invoke(c *urfave.Context, cmd command, settings []setting, path st
 		stdout: a.stdout, stderr: a.stderr, redact: a.secrets.String, terminal: isTerminal(a.rawStderr),
 	}
 	in.log = newLogger(a.stderr, vals.logFormat(in.terminal), vals.str("log-level"))
+	a.warnOfVariables(in)
 	return explain(cmd.run(c.Context, in))
 }
 

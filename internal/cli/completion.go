@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -10,15 +11,18 @@ func completionCommand() command {
 	return command{
 		name: "completion", usage: "print the shell completion for bash or zsh",
 		example: "source <(outbox-cdc completion bash)",
+		without: allCommon(),
 		commands: []command{
 			{
 				name: "bash", usage: "for bash",
 				example: "outbox-cdc completion bash > /etc/bash_completion.d/outbox-cdc",
+				without: allCommon(),
 				run:     func(_ context.Context, in *invocation) error { return printf(in.stdout, "%s", bashCompletion()) },
 			},
 			{
 				name: "zsh", usage: "for zsh",
 				example: "outbox-cdc completion zsh > \"${fpath[1]}/_outbox-cdc\"",
+				without: allCommon(),
 				run:     func(_ context.Context, in *invocation) error { return printf(in.stdout, "%s", zshCompletion()) },
 			},
 		},
@@ -34,19 +38,15 @@ type completionCase struct {
 
 func completionCases() []completionCase {
 	var cases []completionCase
-	var walk func(path string, list []command)
-	walk = func(path string, list []command) {
-		cases = append(cases, completionCase{path: path, commands: list, flags: commonSettings()})
-		for _, cmd := range list {
-			sub := strings.TrimSpace(path + " " + cmd.name)
-			if len(cmd.commands) > 0 {
-				walk(sub, cmd.commands)
-				continue
-			}
-			cases = append(cases, completionCase{path: sub, flags: append(append([]setting{}, cmd.settings...), commonSettings()...)})
+	var walk func(path string, group command)
+	walk = func(path string, group command) {
+		flags := append(slices.Clone(group.settings), group.offered(commonSettings())...)
+		cases = append(cases, completionCase{path: path, commands: group.commands, flags: flags})
+		for _, cmd := range group.commands {
+			walk(strings.TrimSpace(path+" "+cmd.name), cmd)
 		}
 	}
-	walk("", commands())
+	walk("", command{commands: commands()})
 	return cases
 }
 

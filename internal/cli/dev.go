@@ -45,6 +45,7 @@ func devCommand() command {
 		long:     devHelp,
 		example:  "outbox-cdc dev --orders 200\noutbox-cdc dev --data ./dev-data --rate 5",
 		settings: settings,
+		without:  ofServers,
 		run:      runDev,
 	}
 }
@@ -68,9 +69,12 @@ func runDev(ctx context.Context, in *invocation) error {
 	return errors.Join(err, screen.finish(summary, err))
 }
 
+// ofServers are the common settings that say where servers are and what table they hold.
+var ofServers = []string{"database-url", "nats-url", "nats-creds", "nats-nkey-file", "nats-ca", "nats-cert", "nats-key", "columns"}
+
 // checkDev refuses flags that say where servers are: dev starts its own.
 func (in *invocation) checkDev() error {
-	for _, name := range []string{"database-url", "nats-url", "nats-creds", "nats-nkey-file", "nats-ca", "nats-cert", "nats-key", "columns"} {
+	for _, name := range ofServers {
 		if in.values[name].origin == "--"+name {
 			return fault.NewUsage(fmt.Sprintf("dev starts its own servers and makes its own table: it takes no --%s", name),
 				"outbox-cdc setup && outbox-cdc start work on yours")

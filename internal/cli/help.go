@@ -27,7 +27,8 @@ Commands:
 		fmt.Fprintf(&b, "  %-14s %s\n", cmd.name, cmd.usage)
 	}
 	b.WriteString(`
-Every command takes the flags under "Connection and names", before or after its name.
+Commands that speak to servers take the flags under "Connection and names", before or
+after their name.
 Every flag has an environment variable, OUTBOX_CDC_ plus its name in upper case
 (--max-in-flight: OUTBOX_CDC_MAX_IN_FLIGHT), and a key of the same name in the YAML file
 given by --config. A flag beats the environment, which beats the file. DATABASE_URL and
@@ -68,7 +69,7 @@ func (a *app) commandHelp(cmd command, path string) string {
 		return b.String()
 	}
 	for _, group := range []string{groupCommand, groupForwarding, groupOutput, groupConnection} {
-		writeGroup(&b, group, cmd.settings, a.common)
+		writeGroup(&b, group, cmd.settings, cmd.offered(a.common))
 	}
 	return b.String()
 }

@@ -104,13 +104,13 @@ func printable(text string) bool {
 func checkListenAddress(text string) error {
 	host, port, err := net.SplitHostPort(text)
 	if err != nil {
-		return fmt.Errorf("is not an address (such as 127.0.0.1:9477 or :9477)")
+		return fmt.Errorf("must be an address such as 127.0.0.1:9477 or :9477")
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || strconv.FormatUint(n, 10) != port {
-		return fmt.Errorf("is not an address: port %q is not a number up to 65535", port)
+		return fmt.Errorf("must be an address whose port is a number up to 65535, not %q", port)
 	}
 	if strings.ContainsAny(host, " /") {
-		return fmt.Errorf("is not an address: %q is not a host", host)
+		return fmt.Errorf("must be an address of a host, not of %q", host)
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -27,10 +26,6 @@ type values map[string]value
 
 // alsoRead names variables that other programs use too. Our own name for one beats it.
 var alsoRead = map[string]string{"database-url": "DATABASE_URL", "nats-url": "NATS_URL"}
-
-func envName(name string) string {
-	return "OUTBOX_CDC_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
-}
 
 // resolve finds each setting's value: flag, then environment, then file, then default.
 func (a *app) resolve(c *urfave.Context, settings []setting, command string) (values, error) {
@@ -113,11 +108,8 @@ func (a *app) fromFlagOrEnv(c *urfave.Context, s setting) value {
 
 // environ returns a variable that is set and not empty.
 func (a *app) environ(name string) (string, bool) {
-	if name == "" {
-		return "", false
-	}
-	text, ok := a.getenv(name)
-	return text, ok && text != ""
+	text := a.variables[name]
+	return text, text != ""
 }
 
 func (a *app) learnSecret(s setting, text string) {

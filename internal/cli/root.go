@@ -18,9 +18,9 @@ import (
 type app struct {
 	args      []string
 	stdout    io.Writer
-	rawStderr io.Writer // to ask whether it is a terminal; never written to
-	stderr    io.Writer // rawStderr behind the mask
-	getenv    func(string) (string, bool)
+	rawStderr io.Writer         // to ask whether it is a terminal; never written to
+	stderr    io.Writer         // rawStderr behind the mask
+	variables map[string]string // the environment
 	secrets   *redact.Secrets
 	common    []setting
 	known     map[string]setting // of all commands, by name
@@ -28,9 +28,10 @@ type app struct {
 }
 
 // Main runs the program with the arguments of the process (args[0] is its name) and
-// returns its exit code. It installs handlers for SIGINT and SIGTERM while it runs.
-func Main(args []string, stdout, stderr io.Writer, getenv func(string) (string, bool)) int {
-	a := newApp(args, stdout, stderr, getenv)
+// returns its exit code. environ is the environment, in the form of os.Environ. It
+// installs handlers for SIGINT and SIGTERM while it runs.
+func Main(args []string, stdout, stderr io.Writer, environ []string) int {
+	a := newApp(args, stdout, stderr, environ)
 	err := runUntilSignal(func(ctx context.Context) error {
 		return a.urfaveApp().RunContext(ctx, args)
 	})
@@ -40,15 +41,20 @@ func Main(args []string, stdout, stderr io.Writer, getenv func(string) (string, 
 	return fault.ExitCode(err)
 }
 
-func newApp(args []string, stdout, stderr io.Writer, getenv func(string) (string, bool)) *app {
+func newApp(args []string, stdout, stderr io.Writer, environ []string) *app {
 	a := &app{
-		args: args, stdout: stdout, rawStderr: stderr, getenv: getenv,
+		args: args, stdout: stdout, rawStderr: stderr, variables: map[string]string{},
 		secrets: &redact.Secrets{}, common: commonSettings(), commands: commands(),
 	}
 	a.stderr = a.secrets.Writer(stderr)
+	for _, variable := range environ {
+		if name, text, ok := strings.Cut(variable, "="); ok {
+			a.variables[name] = text
+		}
+	}
 	for _, name := range []string{"PGPASSWORD", "PGSSLPASSWORD"} {
-		if secret, ok := getenv(name); ok {
-			a.secrets.Add(secret, pgUser(getenv))
+		if secret, ok := a.variables[name]; ok {
+			a.secrets.Add(secret, a.variables["PGUSER"])
 		}
 	}
 	for _, arg := range args {
@@ -60,11 +66,6 @@ func newApp(args []string, stdout, stderr io.Writer, getenv func(string) (string
 	}
 	collectSettings(a.known, a.commands)
 	return a
-}
-
-func pgUser(getenv func(string) (string, bool)) string {
-	user, _ := getenv("PGUSER")
-	return user
 }
 
 // learnFromArgument takes the secrets of whatever looks like a connection string, so that

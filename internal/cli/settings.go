@@ -55,6 +55,15 @@ func commonSettings() []setting {
 	}
 }
 
+// allCommon names each common setting, for commands that speak to no server.
+func allCommon() []string {
+	var names []string
+	for _, s := range commonSettings() {
+		names = append(names, s.name)
+	}
+	return names
+}
+
 // forwardingSettings are those of commands that publish: start and dev.
 func forwardingSettings() []setting {
 	return []setting{

@@ -45,7 +45,7 @@ func setupCommand() command {
 	return command{
 		name: "setup", usage: "create tables, publication, slot and stream; safe to repeat",
 		long:     setupHelp,
-		example:  "outbox-cdc setup --dry-run\noutbox-cdc setup --slot outbox --stream OUTBOX --max-age 168h",
+		example:  "outbox-cdc setup --dry-run\noutbox-cdc setup --slot outbox --stream OUTBOX",
 		settings: append([]setting{dryRunSetting("print the SQL and the stream's configuration, change nothing"), jsonSetting()}, setupSettings()...),
 		run:      runSetup,
 	}

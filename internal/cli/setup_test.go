@@ -130,7 +130,7 @@ func TestSetupNamesWhatDiffersAndMakesAndChangesNothing(t *testing.T) {
 			stream: &jetstream.StreamConfig{Name: "OUTBOX", Subjects: []string{"orders.>"}}, says: []string{"subjects is orders.>, not outbox.>", "nats stream edit OUTBOX"},
 		},
 		"stream that takes no batches": {
-			stream: &jetstream.StreamConfig{Name: "OUTBOX", Subjects: []string{"outbox.>"}}, says: []string{"allow_batched is false, not true"},
+			stream: &jetstream.StreamConfig{Name: "OUTBOX", Subjects: []string{"outbox.>"}}, says: []string{"allow_batched is false, not true\nhint: nats stream edit OUTBOX --allow-fast\n"},
 		},
 		"subjects that another stream has": {
 			stream: &jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"outbox.a"}}, says: []string{"stream OTHER listens on outbox.> already"},
@@ -339,6 +339,10 @@ func TestCompletionScriptOffersCommandsFlagsAndValues(t *testing.T) {
 		{[]string{"slot", "drop", "--y"}, "--yes"},
 		{[]string{"setup", "--dry-run", "--max-a"}, "--max-age"},
 		{[]string{"status", "--log-level", "de"}, "debug"},
+		{[]string{"dev", "--stre"}, "--stream"},
+		{[]string{"dev", "--nats"}, ""},
+		{[]string{"version", "--j"}, "--json"},
+		{[]string{"version", "--slo"}, ""},
 	} {
 		if got := complete(tc.words...); got != tc.want {
 			t.Errorf("%v: got %q, want %q", tc.words, got, tc.want)

@@ -45,7 +45,7 @@ func slotCommand() command {
 				long: "What is lost: every event that was committed between the slot's confirmed position and --to is\n" +
 					"never streamed, nor can the slot be moved back. Use it to pass an event that can never be\n" +
 					"delivered, or a place at which the slot is broken. Stop the forwarder first.",
-				example: "outbox-cdc slot advance --slot outbox --to 0/16B3748 --dry-run",
+				example: "outbox-cdc slot advance --slot outbox --to end --dry-run",
 				settings: []setting{
 					{name: "to", value: "LSN", usage: "position, such as 0/16B3748, or end: the end of the WAL now", check: checkAdvanceTo, group: groupCommand},
 					yesSetting(), dryRunSetting("say what would be lost, change nothing"), jsonSetting(),
@@ -84,6 +84,20 @@ func (in *invocation) withAdmin(ctx context.Context, work func(*replication.Admi
 	}
 	defer admin.Close()
 	return work(admin)
+}
+
+// withSlot connects and runs work with the slot, which must exist.
+func (in *invocation) withSlot(ctx context.Context, work func(*replication.Admin, *replication.SlotInfo) error) error {
+	return in.withAdmin(ctx, func(admin *replication.Admin) error {
+		info, err := admin.Slot(ctx, in.str("slot"))
+		if err != nil {
+			return err
+		}
+		if info == nil {
+			return in.slotMissing()
+		}
+		return work(admin, info)
+	})
 }
 
 func (in *invocation) slotMissing() error {
@@ -164,14 +178,7 @@ func runSlotDrop(ctx context.Context, in *invocation) error {
 			return err
 		}
 	}
-	return in.withAdmin(ctx, func(admin *replication.Admin) error {
-		info, err := admin.Slot(ctx, slot)
-		if err != nil {
-			return err
-		}
-		if info == nil {
-			return in.slotMissing()
-		}
+	return in.withSlot(ctx, func(admin *replication.Admin, info *replication.SlotInfo) error {
 		if in.on("dry-run") {
 			sql := fmt.Sprintf("-- loses the position %s, %s of WAL not confirmed\nSELECT pg_drop_replication_slot('%s');\n",
 				textOr(info.ConfirmedFlushLSN, "?"), bytesOr(info.LagBytes, "an unknown amount"), slot)
@@ -202,14 +209,7 @@ func runSlotAdvance(ctx context.Context, in *invocation) error {
 			return err
 		}
 	}
-	return in.withAdmin(ctx, func(admin *replication.Admin) error {
-		info, err := admin.Slot(ctx, slot)
-		if err != nil {
-			return err
-		}
-		if info == nil {
-			return in.slotMissing()
-		}
+	return in.withSlot(ctx, func(admin *replication.Admin, info *replication.SlotInfo) error {
 		target, err := in.advanceTarget(ctx, admin, info)
 		if err != nil {
 			return err

@@ -26,7 +26,7 @@ func startCommand() command {
 			"PostgreSQL only what the stream has acknowledged. Any number of processes may run for one slot:\n" +
 			"one forwards, the others stand by. A server that is away is waited for. SIGTERM drains and leaves.\n" +
 			"Without --setup it never creates, drops or alters anything.",
-		example:  "outbox-cdc start --slot outbox --database-url postgres://app@127.0.0.1:5432/app --nats-url nats://127.0.0.1:4222",
+		example:  "outbox-cdc start --slot outbox --stream OUTBOX",
 		settings: append(forwardingSettings(), settings...),
 		run:      runStart,
 	}

@@ -117,9 +117,12 @@ func statusText(s provision.Status) string {
 		row("publication", "%s: %s", s.Publication.Name, orNone(strings.Join(s.Publication.Tables, ", ")))
 	}
 	row("stream", "%s: %s", s.Stream.Name, streamLine(s.Stream))
-	if e := s.LastEvent; e != nil {
+	switch e := s.LastEvent; {
+	case s.Stream.Exists == nil:
+		row("last event", "unknown")
+	case e != nil:
 		row("last event", "%s on %s, sequence %d, position %s, %s ago", e.EventID, e.Subject, e.Sequence, e.Position, secondsText(max(0, time.Since(e.StoredAt).Seconds())))
-	} else {
+	default:
 		row("last event", "none of this outbox in the stream")
 	}
 	if s.OldestUndeliveredSeconds != nil {

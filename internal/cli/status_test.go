@@ -144,6 +144,9 @@ func TestStatusTellsWhatPostgresKnowsWhileNATSIsAway(t *testing.T) {
 	if at(t, document, "state") != "stopped" || at(t, document, "stream", "exists") != nil {
 		t.Errorf("got %v", document)
 	}
+	if text := s.env.run("status").want(t, 1).stdout; !strings.Contains(text, "  last event   unknown\n") {
+		t.Errorf("got %s", text)
+	}
 }
 
 func TestWatchingPrintsADocumentALineUntilASignal(t *testing.T) {

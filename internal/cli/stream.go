@@ -24,7 +24,7 @@ func streamCommand() command {
 				name: "create", usage: "make the stream",
 				long: "File storage, limits retention, subjects that cover --subject, batches allowed. A stream that is\n" +
 					"there and does not differ is left as it is; one that differs is named, with exit code 3.",
-				example:  "outbox-cdc stream create --replicas 3 --max-age 168h --dry-run",
+				example:  "outbox-cdc stream create --stream ARCHIVE --subject 'archive.{event_type}' --max-age 168h --dry-run",
 				settings: append(streamSettings(), dryRunSetting("print the configuration, change nothing"), jsonSetting()),
 				run:      runStreamCreate,
 			},

@@ -30,7 +30,7 @@ func parseSize(text string) (int64, error) {
 		}
 		return int64(bytes), nil
 	}
-	return 0, fmt.Errorf("is not a size (such as 65536, 512KiB, 32MiB or 1GiB)")
+	return 0, fmt.Errorf("must be a size such as 65536, 512KiB, 32MiB or 1GiB")
 }
 
 func cutSuffixFold(text, suffix string) (string, bool) {
@@ -53,9 +53,21 @@ func formatSize(bytes int64) string {
 func parseDuration(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		return 0, fmt.Errorf("is not a duration (such as 500ms, 10s or 168h)")
+		return 0, fmt.Errorf("must be a duration such as 500ms, 10s or 168h")
 	}
 	return d, nil
+}
+
+// formatDuration leaves out the zeros at the end that String of 876000h0m0s has.
+func formatDuration(d time.Duration) string {
+	text := d.String()
+	if short, ok := strings.CutSuffix(text, "m0s"); ok {
+		text = short + "m"
+	}
+	if short, ok := strings.CutSuffix(text, "h0m"); ok {
+		text = short + "h"
+	}
+	return text
 }
 
 // A check looks at a value's text; its error is the rest of a sentence that begins
@@ -69,7 +81,7 @@ func durationBetween(lowest, highest time.Duration) check {
 			return err
 		}
 		if d < lowest || d > highest {
-			return fmt.Errorf("is out of range (%s to %s)", lowest, highest)
+			return fmt.Errorf("must be %s to %s", formatDuration(lowest), formatDuration(highest))
 		}
 		return nil
 	}
@@ -82,7 +94,7 @@ func sizeBetween(lowest, highest int64) check {
 			return err
 		}
 		if bytes < lowest || bytes > highest {
-			return fmt.Errorf("is out of range (%s to %s)", formatSize(lowest), formatSize(highest))
+			return fmt.Errorf("must be %s to %s", formatSize(lowest), formatSize(highest))
 		}
 		return nil
 	}
@@ -92,10 +104,10 @@ func integerBetween(lowest, highest int) check {
 	return func(text string) error {
 		n, err := strconv.Atoi(text)
 		if err != nil {
-			return fmt.Errorf("is not a whole number")
+			return fmt.Errorf("must be a whole number")
 		}
 		if n < lowest || n > highest {
-			return fmt.Errorf("is out of range (%d to %d)", lowest, highest)
+			return fmt.Errorf("must be %d to %d", lowest, highest)
 		}
 		return nil
 	}
@@ -106,7 +118,7 @@ func oneOf(words ...string) check {
 		if slices.Contains(words, text) {
 			return nil
 		}
-		return fmt.Errorf("is not one of %s", strings.Join(words, ", "))
+		return fmt.Errorf("must be one of %s", strings.Join(words, ", "))
 	}
 }
 
@@ -117,7 +129,7 @@ func orWord(word string, other check) check {
 			return nil
 		}
 		if err := other(text); err != nil {
-			return fmt.Errorf("%w, nor %q", err, word)
+			return fmt.Errorf("%w, or %s", err, word)
 		}
 		return nil
 	}
@@ -126,10 +138,10 @@ func orWord(word string, other check) check {
 func positiveRate(text string) error {
 	rate, err := strconv.ParseFloat(text, 64)
 	if err != nil || math.IsNaN(rate) {
-		return fmt.Errorf("is not a number of events a second")
+		return fmt.Errorf("must be a number of events a second")
 	}
 	if rate <= 0 || rate > 10_000_000 {
-		return fmt.Errorf("is out of range (above 0, to 10000000)")
+		return fmt.Errorf("must be above 0, up to 10000000")
 	}
 	return nil
 }

@@ -59,6 +59,7 @@ func versionCommand() command {
 		name: "version", usage: "print the version",
 		example:  "outbox-cdc version --json",
 		settings: []setting{jsonSetting()},
+		without:  allCommon(),
 		run: func(_ context.Context, in *invocation) error {
 			if in.on("json") {
 				return printJSON(in.stdout, buildVersion())
