@@ -25,7 +25,7 @@ type devRun struct {
 
 func startDev(t *testing.T, args ...string) devRun {
 	t.Helper()
-	temp := reachableDir(t)
+	temp := testenv.ReachableDir(t)
 	args = append([]string{"dev", "--http", "off"}, args...)
 	if bin := os.Getenv(testenv.BinDirEnv); bin != "" {
 		args = append(args, "--postgres-bin", bin)
@@ -33,25 +33,6 @@ func startDev(t *testing.T, args ...string) devRun {
 	return devRun{temp: temp, Program: testenv.RunCommand(t, testenv.Command{
 		Path: testenv.Binary(t), Args: args, Env: []string{"TMPDIR=" + temp},
 	})}
-}
-
-// reachableDir returns a folder that the user postgres can reach, as t.TempDir is not,
-// and short enough for a socket below it: else dev takes another one.
-func reachableDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "dev")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return dir
 }
 
 // processes returns the command lines of running processes that name a folder.
@@ -158,7 +139,7 @@ func TestDevStopsEverythingOnCtrlC(t *testing.T) {
 }
 
 func TestDevGoesOnWithDataThatWasKept(t *testing.T) {
-	data := filepath.Join(reachableDir(t), "kept")
+	data := filepath.Join(testenv.ReachableDir(t), "kept")
 	first := startDev(t, "--orders", "5", "--data", data)
 	first.WaitExit(0, testenv.Deadline)
 	second := startDev(t, "--orders", "5", "--data", data, "--json")

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/devstack"
+	"github.com/outbox-cdc/outbox-cdc/internal/testenv"
 )
 
 const orphanEnv = "DEVSTACK_TEST_ORPHAN"
@@ -65,24 +66,6 @@ func startPostgres(t *testing.T, opts devstack.PostgresOptions) *devstack.Postgr
 		}
 	})
 	return p
-}
-
-// keptDir returns a folder that the user postgres can reach, as t.TempDir is not.
-func keptDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "outbox-cdc-kept-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return dir
 }
 
 func query(t *testing.T, url, sql string) string {
@@ -159,7 +142,7 @@ func TestCommittedRowsSurviveEveryKindOfStop(t *testing.T) {
 
 func TestKeptDataFolderIsUsedAgain(t *testing.T) {
 	opts := options()
-	opts.Dir = filepath.Join(keptDir(t), "state")
+	opts.Dir = filepath.Join(testenv.ReachableDir(t), "state")
 	first := startPostgres(t, opts)
 	query(t, first.URL("postgres"), "create table kept as select 'yes' as a")
 	if err := first.Close(); err != nil {
@@ -314,7 +297,7 @@ func TestPortsAreNeverHandedOutTwice(t *testing.T) {
 }
 
 func TestTemporaryFolderThatPostgresCannotEnterIsNotUsed(t *testing.T) {
-	dir := keptDir(t)
+	dir := testenv.ReachableDir(t)
 	if err := os.Chmod(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +310,7 @@ func TestTemporaryFolderThatPostgresCannotEnterIsNotUsed(t *testing.T) {
 
 func TestLongPathOfAKeptFolderLeavesRoomForTheSocket(t *testing.T) {
 	opts := options()
-	opts.Dir = filepath.Join(keptDir(t), strings.Repeat("long", 30))
+	opts.Dir = filepath.Join(testenv.ReachableDir(t), strings.Repeat("long", 30))
 	p := startPostgres(t, opts)
 	if got := query(t, p.SocketURL("postgres"), "select 'there'"); got != "there" {
 		t.Errorf("answer = %q", got)
