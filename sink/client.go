@@ -74,7 +74,13 @@ func Dial(ctx context.Context, cfg ClientConfig, log *slog.Logger) (*Client, err
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	// A server that takes the connection and says nothing must not outlast ctx.
+	stop := context.AfterFunc(ctx, c.dialer.abort)
 	nc, err := nats.Connect(cfg.URL, opts...)
+	if !stop() && err == nil {
+		nc.Close()
+		return nil, ctx.Err()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", withoutURL(err))
 	}

@@ -33,7 +33,9 @@ func (e *Encoder) envelope(ev *decode.Event) *Poison {
 		}
 	}
 	if tp := ev.Value(decode.FieldTraceparent); tp != nil {
-		b = appendStringKey(b, "traceId", traceID(tp))
+		if id := traceID(tp); len(id) > 0 {
+			b = appendStringKey(b, "traceId", id)
+		}
 	}
 	if b, p = e.payload(b, ev); p != nil {
 		return p

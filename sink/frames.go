@@ -25,16 +25,31 @@ const (
 type dialer struct {
 	net.Dialer
 	newest atomic.Pointer[sharedConn]
+	gaveUp atomic.Bool
+}
+
+// abort ends a connection attempt from another goroutine.
+func (d *dialer) abort() {
+	d.gaveUp.Store(true)
+	if conn := d.newest.Load(); conn != nil {
+		_ = conn.Conn.Close()
+	}
 }
 
 // Dial implements nats.CustomDialer.
 func (d *dialer) Dial(network, address string) (net.Conn, error) {
+	if d.gaveUp.Load() {
+		return nil, net.ErrClosed
+	}
 	conn, err := d.Dialer.Dial(network, address)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // nats.go looks at it
 	}
 	shared := &sharedConn{Conn: conn}
 	d.newest.Store(shared)
+	if d.gaveUp.Load() {
+		_ = conn.Close()
+	}
 	return shared, nil
 }
 

@@ -38,6 +38,9 @@ const (
 	maxSubjectReread = 5 * time.Second
 )
 
+// ErrConnecting is the condition of a publisher that has not reached the stream yet.
+var ErrConnecting = errors.New("connecting")
+
 // Publisher publishes messages in the order in which they are added, and waits
 // for a broker that is away for as long as it takes. All methods but Wake and Abort are to
 // be called from one goroutine; Step may block for as long as a connection
@@ -48,27 +51,28 @@ type Publisher struct {
 	limiter *rate.Limiter
 	wake    chan struct{}
 
-	client   *Client
-	abort    atomic.Pointer[Client]
-	sub      *nats.Subscription
-	epoch    atomic.Uint64 // disconnects of the present connection
-	seenEpo  uint64
-	origin   Origin
-	began    bool            // Begin was called
-	walk     *walk           // what the stream may hold of the events that come next; nil before it was read
-	lastSeen decode.Position // of the newest message that was taken
-	seenAny  bool
-	passed   []string // ids of stored events that the slot did not bring, the first ones
-	phantoms uint64   // how many
-	limits   streamLimits
-	readAt   time.Time
-	frames   frames
-	header   nats.Header
-	values   [][]string
-	msg      nats.Msg
-	everOpen bool    // something was acknowledged once
-	poison   *Poison // a message that was taken and can never be stored
-	everConn bool    // the server took our credentials once
+	client     *Client
+	abort      atomic.Pointer[Client]
+	sub        *nats.Subscription
+	epoch      atomic.Uint64 // disconnects of the present connection
+	seenEpo    uint64
+	origin     Origin
+	began      bool            // Begin was called
+	walk       *walk           // what the stream may hold of the events that come next; nil before it was read
+	lastSeen   decode.Position // of the newest message that was taken
+	seenAny    bool
+	passed     []string // ids of stored events that the slot did not bring, the first ones
+	warnedPart bool
+	phantoms   uint64 // how many
+	limits     streamLimits
+	readAt     time.Time
+	frames     frames
+	header     nats.Header
+	values     [][]string
+	msg        nats.Msg
+	everOpen   bool    // something was acknowledged once
+	poison     *Poison // a message that was taken and can never be stored
+	everConn   bool    // the server took our credentials once
 
 	backoff   *backoff.ExponentialBackOff
 	retryAt   time.Time
@@ -85,7 +89,7 @@ type Publisher struct {
 func NewPublisher(cfg PublisherConfig) *Publisher {
 	p := &Publisher{
 		cfg: cfg, wake: make(chan struct{}, 1), header: nats.Header{},
-		limiter: rate.NewLimiter(rate.Inf, 1),
+		limiter: rate.NewLimiter(rate.Inf, 1), condition: ErrConnecting,
 	}
 	if cfg.RateMax > 0 {
 		p.limiter = rate.NewLimiter(rate.Limit(cfg.RateMax), max(1, int(cfg.RateMax/20))) // bursts of 50 ms
@@ -342,6 +346,9 @@ func (p *Publisher) open(ctx context.Context, now time.Time) error {
 	}
 	if epoch != p.epoch.Load() {
 		return nil // the next Step sees it
+	}
+	if err := p.judgeSubjects(l); err != nil {
+		return err
 	}
 	p.limits, p.readAt = l, now
 	for n := p.seq.head; n < p.seq.end; n++ {

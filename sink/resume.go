@@ -95,6 +95,10 @@ func (p *Publisher) whereFrom(ctx context.Context, t tail, source string, from d
 // judgeNewest looks, when a session begins, whether the stream's newest message of
 // this outbox can come from this server at all.
 func (p *Publisher) judgeNewest(ctx context.Context, t tail) error {
+	if !t.batched {
+		p.cfg.Log.Warn("the stream takes no fast batches: the order holds only as long as nobody else publishes into it",
+			"stream", p.cfg.Stream, "hint", "nats stream edit "+p.cfg.Stream+" --allow-fast, on nats-server 2.14 or newer")
+	}
 	if !t.keeps || t.newest == nil && t.lastSeq > 0 {
 		p.cfg.Log.Warn("the stream cannot tell what was published before: events are told from each other by message id alone, within the duplicate window",
 			"stream", p.cfg.Stream)
@@ -117,6 +121,30 @@ func (p *Publisher) judgeNewest(ctx context.Context, t tail) error {
 			"stream %q holds an event of this outbox at position %s, but the server's WAL ends at %s on timeline %d: this is an older copy of the database",
 			p.cfg.Stream, position, p.origin.WALEndLSN, p.origin.Timeline),
 			"find out which copy of the database is the right one before events are published from it", nil)
+	}
+	return nil
+}
+
+// judgeSubjects looks, as long as nothing has been published, whether the stream covers
+// what the subject template makes.
+func (p *Publisher) judgeSubjects(l streamLimits) error {
+	if p.everOpen || p.cfg.Subject == "" {
+		return nil
+	}
+	wanted := SubjectsFor(p.cfg.Subject)
+	switch Coverage(wanted, l.subjects) {
+	case CoveredNot:
+		all := strings.Join(append(append([]string{}, l.subjects...), wanted...), ",")
+		return fault.NewOperator("subjects-not-covered",
+			fmt.Sprintf("stream %q does not cover the subjects of --subject %s (it has: %s)", p.cfg.Stream, p.cfg.Subject, strings.Join(l.subjects, ", ")),
+			fmt.Sprintf("nats stream edit %s --subjects '%s'", p.cfg.Stream, all), nil)
+	case CoveredPart:
+		if !p.warnedPart {
+			p.warnedPart = true
+			p.cfg.Log.Warn("the stream covers only a part of the subjects that --subject can make: other events will stop the forwarder",
+				"stream", p.cfg.Stream, "subject", p.cfg.Subject)
+		}
+	case CoveredWhole:
 	}
 	return nil
 }

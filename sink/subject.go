@@ -135,7 +135,7 @@ func appendToken(b, value []byte) []byte {
 			b = appendPercent(b, c)
 		case c >= utf8.RuneSelf:
 			r, size := utf8.DecodeRune(value[i:])
-			if (r == utf8.RuneError && size <= 1) || unicode.IsControl(r) || unicode.IsSpace(r) {
+			if (r == utf8.RuneError && size <= 1) || unicode.IsControl(r) {
 				for _, c := range value[i : i+size] {
 					b = appendPercent(b, c)
 				}

@@ -40,7 +40,9 @@ func appendHeaderValue[T string | []byte](b []byte, value T) []byte {
 	for i := range len(value) {
 		c := value[i]
 		atEnd := i == 0 || i == len(value)-1
-		if c < ' ' || c == 0x7f || (c == ' ' && atEnd) {
+		second := i > 0 && value[i-1] == 0xc2 && c < 0xa0 // of a C1 control character in UTF-8
+		first := c == 0xc2 && i+1 < len(value) && value[i+1] < 0xa0
+		if c < ' ' || c == 0x7f || (c == ' ' && atEnd) || first || second {
 			b = appendPercent(b, c)
 		} else {
 			b = append(b, c)
@@ -133,10 +135,16 @@ func traceID[T string | []byte](traceparent T) T {
 		return traceparent[:0]
 	}
 	id := traceparent[versionLen : versionLen+idLen]
+	zero := true // which W3C calls invalid
 	for i := range len(id) {
-		if c := id[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+		c := id[i]
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
 			return traceparent[:0]
 		}
+		zero = zero && c == '0'
+	}
+	if zero {
+		return traceparent[:0]
 	}
 	return id
 }

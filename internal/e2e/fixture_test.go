@@ -31,6 +31,7 @@ type outbox struct {
 	table       string // as SQL
 	extra       []string
 	setupArgs   []string // for setup alone
+	madeByHand  bool     // all but the stream was made by the test itself
 	env         []string
 	// What the forwarder connects to, where that differs (a proxy).
 	forwarderDatabaseURL string
@@ -54,7 +55,11 @@ func newOutboxOn(tb testing.TB, cluster *testenv.Cluster, natsURL string, option
 		option(o)
 	}
 	o.forwarderDatabaseURL, o.forwarderNATSURL = o.databaseURL, o.natsURL
-	o.setup(o.setupArgs...)
+	if o.madeByHand {
+		o.run("stream", "create").WaitExit(0, testenv.Deadline)
+	} else {
+		o.setup(o.setupArgs...)
+	}
 	return o
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/outbox-cdc/outbox-cdc/decode"
+	"github.com/outbox-cdc/outbox-cdc/internal/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/provision"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -19,9 +20,11 @@ const catalogTimeout = 10 * time.Second
 // catalog is what the reader asks over an ordinary connection, opened for the
 // question and closed again: it asks seldom.
 type catalog struct {
-	cfg    Config
-	log    *slog.Logger
-	warned map[string]bool // codes of findings that were logged; the reader's alone
+	cfg Config
+	log *slog.Logger
+	// The reader's alone:
+	warned   map[string]bool // codes of findings that were logged
+	tableOID uint32          // the outbox when the session began; 0 without a table
 }
 
 func (c *catalog) open(ctx context.Context) (*replication.Admin, error) {
@@ -53,7 +56,8 @@ func (c *catalog) preflight(ctx context.Context) error {
 	return findings.Fault() //nolint:wrapcheck // it is the user's sentence already
 }
 
-// walEnd returns how far the server's WAL goes now.
+// walEnd returns how far the server's WAL goes now, and notes which table the name
+// stands for.
 func (c *catalog) walEnd(ctx context.Context) (pglogrepl.LSN, error) {
 	ctx, cancel := context.WithTimeout(ctx, catalogTimeout)
 	defer cancel()
@@ -62,11 +66,23 @@ func (c *catalog) walEnd(ctx context.Context) (pglogrepl.LSN, error) {
 		return 0, err
 	}
 	defer admin.Close()
+	var oid int64
+	found, err := admin.Lookup(ctx, []any{&oid}, `SELECT c.oid::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname = $1 AND c.relname = $2`, c.cfg.Table.Schema, c.cfg.Table.Name)
+	if err != nil {
+		return 0, fmt.Errorf("look up table %s: %w", c.cfg.Table, err)
+	}
+	c.tableOID = 0
+	if found {
+		c.tableOID = uint32(oid)
+	}
 	return admin.WALEnd(ctx) //nolint:wrapcheck // it says what was asked
 }
 
-// acceptRelation tells whether rows of a relation with another name than the
-// table's are outbox rows, as those of its partitions are. It blocks for one look.
+// acceptRelation tells whether rows of a relation with another name than the table's
+// are outbox rows nevertheless. The catalog tells of today, the rows are of the past:
+// what the publication does not name itself can have come through the partitioned
+// outbox only, also when it is detached or dropped by now. It blocks for one look.
 func (c *catalog) acceptRelation(rel decode.Relation) (bool, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), catalogTimeout)
 	defer cancel()
@@ -75,24 +91,30 @@ func (c *catalog) acceptRelation(rel decode.Relation) (bool, error) {
 		return false, err
 	}
 	defer admin.Close()
-	var partition, gone, partitioned bool
-	_, err = admin.Lookup(ctx, []any{&partition, &gone, &partitioned}, `
-		SELECT EXISTS (SELECT FROM pg_partition_ancestors($1::oid::regclass) a(relid)
-		               JOIN pg_class c ON c.oid = a.relid JOIN pg_namespace n ON n.oid = c.relnamespace
-		               WHERE n.nspname = $2 AND c.relname = $3),
-		       NOT EXISTS (SELECT FROM pg_class WHERE oid = $1::oid),
-		       EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		               WHERE n.nspname = $2 AND c.relname = $3 AND c.relkind = 'p')`,
-		rel.OID, c.cfg.Table.Schema, c.cfg.Table.Name)
+	var same, partition, named, partitioned bool
+	_, err = admin.Lookup(ctx, []any{&same, &partition, &named, &partitioned}, `
+		SELECT coalesce(t.oid = $1::oid, false),
+		       EXISTS (SELECT FROM pg_partition_ancestors($1::oid::regclass) a(relid) WHERE a.relid = t.oid),
+		       EXISTS (SELECT FROM pg_publication p WHERE p.pubname = $4 AND (p.puballtables
+		               OR EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = $1::oid)
+		               OR EXISTS (SELECT FROM pg_publication_tables s WHERE s.pubname = p.pubname AND s.schemaname = $5 AND s.tablename = $6
+		                          AND t.relkind IS DISTINCT FROM 'p'))),
+		       coalesce(t.relkind = 'p', false)
+		FROM (SELECT 1) one LEFT JOIN (SELECT c.oid, c.relkind FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		                               WHERE n.nspname = $2 AND c.relname = $3) t ON true`,
+		rel.OID, c.cfg.Table.Schema, c.cfg.Table.Name, c.cfg.Publication, rel.Schema, rel.Name)
 	if err != nil {
 		return false, fmt.Errorf("look up relation %s: %w", rel.Table(), err)
 	}
 	switch {
-	case partition:
-		return true, nil
-	case gone && partitioned:
-		// A partition that was dropped after these rows were written.
-		c.log.Warn("rows of a relation that is gone are taken for those of a dropped partition", "relation", rel.Table().String(), "table", c.cfg.Table.String())
+	case same, partition:
+		return true, nil // it had another name for a while, or it is a partition
+	case rel.OID == c.tableOID:
+		return false, fault.NewOperator("table-renamed", fmt.Sprintf("table %s was renamed to %s, and rows were inserted since", c.cfg.Table, rel.Table()),
+			fmt.Sprintf("ALTER TABLE %s RENAME TO %s, and start again: no event is passed over; or start with --table '%s'",
+				rel.Table(), decode.QuoteIdentifier(c.cfg.Table.Name), rel.Table()), nil)
+	case partitioned && !named:
+		c.log.Warn("rows of a former partition of the outbox arrive", "relation", rel.Table().String(), "table", c.cfg.Table.String())
 		return true, nil
 	}
 	c.log.Warn("the publication holds a table that is not the outbox: its rows are not forwarded",

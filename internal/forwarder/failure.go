@@ -62,14 +62,26 @@ func classify(err error, everStreamed bool) *fault.Error {
 	return fault.NewTransient("", row.Hint, err)
 }
 
+// mends says what can be done for a poison event.
+func mends(code string) string {
+	switch code {
+	case sink.PoisonTooLarge:
+		return "raise max_payload of nats-server, or the stream's limit (nats stream edit STREAM --max-msg-size BYTES),"
+	case sink.PoisonSubjectUncover:
+		return "let the stream cover the subject (nats stream edit STREAM --subjects ..., the ones it has included)"
+	default:
+		return "mend what the reason names (--subject, --columns or --format)"
+	}
+}
+
 // poisonFault is what a poison event ends the forwarder with.
 func poisonFault(p *sink.Poison, slot string) error {
 	// A transaction is left out once the slot stands behind the start of its commit record.
 	skipLSN := p.Position.CommitLSN + 1
 	return &fault.Error{
 		Class: fault.Poison, Code: p.Code, What: p.Error(),
-		Hint: fmt.Sprintf("mend what the reason names (the stream's limits, --subject or --columns) and start again; "+
-			"or leave out its whole transaction for good: outbox-cdc slot advance --slot %s --to %s --yes", slot, skipLSN),
+		Hint: fmt.Sprintf("%s and start again; or leave out its whole transaction for good: outbox-cdc slot advance --slot %s --to %s --yes",
+			mends(p.Code), slot, skipLSN),
 	}
 }
 

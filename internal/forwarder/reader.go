@@ -232,6 +232,10 @@ func (r *reader) begin(ctx context.Context, s *session) error {
 		before.timelines.Current == s.timelines.Current && toldLSN > s.walEndLSN {
 		return positionAhead(toldLSN, r.cfg.Slot, s.walEndLSN)
 	}
+	if before := r.session; before != nil && before.systemID == s.systemID && s.confirmedLSN > toldLSN {
+		r.log.Warn("the slot stands beyond what this process confirmed: another forwarder has gone on, or the slot was made anew and events in between are missing",
+			"slot", r.cfg.Slot, "confirmed_lsn", toldLSN.String(), "slot_lsn", s.confirmedLSN.String())
+	}
 	if s.confirmedLSN > s.walEndLSN {
 		return positionAhead(s.confirmedLSN, r.cfg.Slot, s.walEndLSN)
 	}

@@ -59,6 +59,9 @@ const (
 	reasonEvery = 15 * time.Second
 )
 
+// reasonConnecting is the sink's reason until it has reached the stream.
+const reasonConnecting = "NATS: connecting"
+
 // machine holds the state. The two sides report to it from their goroutines.
 type machine struct {
 	log    *slog.Logger
@@ -77,7 +80,7 @@ type machine struct {
 }
 
 func newMachine(log *slog.Logger, onMove func(State), now time.Time) *machine {
-	m := &machine{log: log, onMove: onMove, state: StateConnecting, since: now, loggedAt: now}
+	m := &machine{log: log, onMove: onMove, state: StateConnecting, since: now, loggedAt: now, sinkReason: reasonConnecting}
 	onMove(StateConnecting)
 	log.Info(StateConnecting.String()) //nolint:sloglint // the state is the message
 	return m
@@ -120,6 +123,9 @@ func (m *machine) derive(now time.Time, attrs ...any) {
 	}
 	s, reason := m.postgres, m.postgresReason
 	if s == StateStreaming && m.sinkReason != "" {
+		if m.state == StateConnecting && m.sinkReason == reasonConnecting {
+			return // both sides belong to it
+		}
 		s, reason = StateBackingOff, m.sinkReason
 	}
 	m.move(s, reason, now, attrs...)

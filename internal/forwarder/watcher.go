@@ -102,9 +102,21 @@ func (w *watcher) look(ctx context.Context) error {
 	now := time.Now()
 	if now.Sub(w.publicationAt) >= watchPublication {
 		w.publicationAt = now
+		w.countDeadLetters(ctx)
 		return w.lookAtPublication(ctx)
 	}
 	return nil
+}
+
+// countDeadLetters reads how many dead letters are open. Without the table, or the right
+// to read it, the figure stays unknown.
+func (w *watcher) countDeadLetters(ctx context.Context) {
+	var open int64
+	table := replication.QuoteName(w.cfg.Table.Schema, "outbox_dead_letter")
+	found, err := w.admin.Lookup(ctx, []any{&open}, "SELECT count(*) FROM "+table+" WHERE resolved_at IS NULL")
+	if err == nil && found {
+		w.metrics.SetDeadLetters(open)
+	}
 }
 
 func (w *watcher) lookAtSlot(ctx context.Context) error {
