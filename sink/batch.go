@@ -22,7 +22,7 @@ func (s *sequencer) pumpBatch(now time.Time, more bool) {
 		s.batchOpen = true
 		expect := (s.own || s.sent == 1) && !s.withoutExpect
 		s.replyBuf = appendBatchReply(s.replyBuf[:0], s.inbox, s.nonce, s.round, s.flow, s.sent, op)
-		if !s.send(now, s.lastSeq+s.sent-1, expect) {
+		if !s.send(now, s.base+s.sent-1, expect) {
 			return
 		}
 	}
@@ -99,6 +99,7 @@ func (s *sequencer) batchEnded(a answer, now time.Time) {
 	s.settleBatch(a.count, a.streamSeq, a.duplicate, now)
 	if a.streamSeq > 0 && !a.duplicate {
 		s.lastSeq = a.streamSeq
+		s.acked = max(s.acked, a.streamSeq)
 	}
 	if s.phase == phaseOpen && s.committing && a.count == s.sent {
 		s.window = min(2*s.window, s.limits.inFlightMax)
@@ -117,8 +118,8 @@ func (s *sequencer) countSwallowed(a answer) {
 		return
 	}
 	taken := uint64(0)
-	if a.streamSeq > s.lastSeq {
-		taken = a.streamSeq - s.lastSeq
+	if a.streamSeq > s.base {
+		taken = a.streamSeq - s.base
 	}
 	if a.count > taken {
 		s.duplicates += a.count - taken
@@ -138,7 +139,7 @@ func (s *sequencer) settleBatch(count, lastStreamSeq uint64, duplicate bool, now
 		case lastStreamSeq > 0 && s.head == upTo-1:
 			st.StreamSeq = lastStreamSeq
 		case s.own && !s.withoutExpect:
-			st.StreamSeq = s.lastSeq + (s.head - s.roundFirst) + 1
+			st.StreamSeq = s.base + (s.head - s.roundFirst) + 1
 		}
 		if e.overtook && !st.Duplicate {
 			s.orderViolations++

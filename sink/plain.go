@@ -6,10 +6,13 @@ import (
 
 func (s *sequencer) pumpPlain(now time.Time) {
 	window := s.window
-	if s.withoutExpect {
+	if s.withoutExpect || s.batched && !s.own {
 		window = 1 // nothing overtakes where only one is on its way
 	}
 	for s.phase == phaseOpen && !s.paused && s.next < s.end && s.outstanding < window {
+		if s.batched && !s.suspect(s.next) {
+			return // in a batch, once those before it are settled
+		}
 		if s.at(s.next).stored {
 			s.next++
 			continue
@@ -17,7 +20,7 @@ func (s *sequencer) pumpPlain(now time.Time) {
 		s.sent++
 		s.outstanding++
 		s.replyBuf = appendPlainReply(s.replyBuf[:0], s.inbox, s.nonce, s.round, s.next+1) // from 1
-		if !s.send(now, s.lastSeq+s.sent-1, !s.withoutExpect) {
+		if !s.send(now, s.base+s.sent-1, !s.withoutExpect) {
 			return
 		}
 	}
@@ -74,9 +77,8 @@ func (s *sequencer) storedPlain(e *entry, a answer, now time.Time) {
 		if e.overtook {
 			s.orderViolations++
 		}
-		if s.withoutExpect {
-			s.lastSeq = a.streamSeq
-		}
+		s.lastSeq = max(s.lastSeq, a.streamSeq)
+		s.acked = max(s.acked, a.streamSeq)
 	}
 	s.settled = append(s.settled, st)
 	for s.head < s.next && s.at(s.head).stored {

@@ -140,7 +140,7 @@ func (p *Publisher) Add(ctx context.Context, m *Message, now time.Time) (bool, e
 			return false, err
 		}
 		p.limiter.AllowN(now, 1)
-		p.seq.add(m, v.behind)
+		p.seq.add(m, v.behind, p.origin.mayBeSent(m.Position))
 		p.seq.at(p.seq.end - 1).addedAt = now
 	} else {
 		p.seq.found(m, v.seq)
@@ -355,6 +355,11 @@ func (p *Publisher) open(ctx context.Context, now time.Time) error {
 		if poison := p.fits(p.seq.at(n).msg); poison != nil {
 			p.poisonedAt(n, poison)
 		}
+	}
+	if t.own && p.seq.acked > t.lastSeq {
+		p.cfg.Log.Error("the stream does not hold what it acknowledged: it was made anew, put back to an older state, or has lost messages",
+			"stream", p.cfg.Stream, "last_sequence", t.lastSeq, "acknowledged_sequence", p.seq.acked)
+		p.seq.acked = t.lastSeq
 	}
 	p.seq.synced(t, now)
 	p.judged = false

@@ -30,6 +30,12 @@ type Origin struct {
 // Source is the value of Outbox-Source.
 func (o Origin) Source() string { return o.SystemID + "/" + o.Name }
 
+// mayBeSent tells whether a former process may have sent the event at a position: it
+// was committed before this one held the slot.
+func (o Origin) mayBeSent(p decode.Position) bool {
+	return p.Timeline < o.Timeline || p.CommitLSN <= o.WALEndLSN
+}
+
 // passedMax bounds how many ids of passed events are kept for the log.
 const passedMax = 20
 

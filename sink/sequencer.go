@@ -89,6 +89,8 @@ type entry struct {
 	answered bool // plain publishes: an answer came, whatever it says
 	stored   bool // plain publishes: acknowledged ahead of an earlier one
 	overtook bool // a later message is stored already
+	// suspect messages may have been sent by a former process.
+	suspect bool
 }
 
 // tail is what the stream says about itself.
@@ -102,6 +104,8 @@ type tail struct {
 	own bool
 	// batched says that server and stream take fast batches.
 	batched bool
+	// replicated says that the stream has more than one replica.
+	replicated bool
 }
 
 // sequencer is the order-keeping core of the publisher: it decides what is sent,
@@ -127,7 +131,11 @@ type sequencer struct {
 	cause            cause
 	batched          bool
 	own              bool
-	lastSeq          uint64
+	replicated       bool
+	plainRound       bool   // the present round is one of plain publishes
+	lastSeq          uint64 // the stream's last sequence, as far as is known
+	base             uint64 // the same when the round began
+	acked            uint64 // the highest sequence that was acknowledged
 	window           int
 	round            uint64
 	roundFirst       uint64 // number of the round's first message
@@ -182,12 +190,12 @@ func (s *sequencer) at(number uint64) *entry { return &s.ring[number&uint64(len(
 func (s *sequencer) room() bool { return s.end-s.head < uint64(s.limits.inFlightMax) }
 
 // add hands over the next message in order. behind says that a later one is stored
-// already.
-func (s *sequencer) add(m *Message, behind bool) {
+// already, suspect that it may have been sent by a former process.
+func (s *sequencer) add(m *Message, behind, suspect bool) {
 	if !s.room() {
 		panic("sink: message added without room")
 	}
-	*s.at(s.end) = entry{msg: m, overtook: behind}
+	*s.at(s.end) = entry{msg: m, overtook: behind, suspect: suspect}
 	s.end++
 }
 
@@ -262,7 +270,8 @@ func (s *sequencer) synced(t tail, now time.Time) {
 	}
 	s.withoutExpect = s.fruitless >= fruitlessRounds
 	s.headAtSync = s.head
-	s.lastSeq, s.own, s.batched = t.lastSeq, t.own, t.batched
+	s.lastSeq, s.own, s.batched, s.replicated = t.lastSeq, t.own, t.batched, t.replicated
+	s.plainRound = !t.batched
 	s.next = s.head
 	for n := s.head; n < s.end; n++ {
 		s.at(n).answered = false
@@ -276,18 +285,33 @@ func (s *sequencer) newRound() {
 	s.round++
 	s.roundFirst, s.sent = s.next, 0
 	s.batchOpen, s.committing, s.ending = false, false, false
-	s.outstanding = 0
+	s.outstanding, s.base = 0, s.lastSeq
 	s.flow = max(1, min(flowMost, s.window/4))
 }
 
 // pump sends what may be sent. more says that further messages wait right behind
 // those that were added, so that a batch need not end with the last one.
 func (s *sequencer) pump(now time.Time, more bool) {
-	if s.batched {
-		s.pumpBatch(now, more)
-	} else {
-		s.pumpPlain(now)
+	if s.phase == phaseOpen && s.inFlight() == 0 && s.next < s.end && !s.batchOpen {
+		if plain := !s.batched || s.suspect(s.next); plain != s.plainRound {
+			s.plainRound = plain
+			s.newRound()
+		}
 	}
+	if s.plainRound {
+		s.pumpPlain(now)
+	} else {
+		s.pumpBatch(now, more)
+	}
+}
+
+// suspect tells whether a message must not go out in a batch. A replicated stream
+// keeps ids of messages that it never stored across changes of its leader; a plain
+// publish of such an id is refused (10158), but a batch skips it without a word and
+// counts it as stored. Only what may have been sent before can meet that.
+func (s *sequencer) suspect(number uint64) bool {
+	e := s.at(number)
+	return s.replicated && (e.suspect || !e.sentAt.IsZero())
 }
 
 // send publishes the next message; false means that the connection is gone.
@@ -330,7 +354,7 @@ func (s *sequencer) toSync() {
 	s.markOvertaken()
 	s.window = min(windowStart, s.limits.inFlightMax)
 	wrongSeq := s.cause.kind == causeRefused && s.cause.code == codeWrongLastSeq
-	if s.cause.kind == causeDuplicates || wrongSeq && !s.batched {
+	if s.cause.kind == causeDuplicates || wrongSeq && s.plainRound {
 		s.window = 1 // without batches a later message could line up where this one was refused
 	}
 	s.cleanAcks = 0
@@ -382,10 +406,10 @@ func (s *sequencer) handle(a answer, now time.Time) {
 	switch {
 	case a.round != s.round || a.seq == 0:
 		// Of a round that is over: its messages were or will be sent again.
-	case s.batched:
-		s.handleBatch(a, now)
-	default:
+	case s.plainRound:
 		s.handlePlain(a, now)
+	default:
+		s.handleBatch(a, now)
 	}
 }
 

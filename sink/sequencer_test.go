@@ -64,13 +64,13 @@ func TestSequencerTranscripts(t *testing.T) {
 			case "synced":
 				var last uint64
 				d.ScanArgs(t, "last", &last)
-				s.synced(tail{lastSeq: last, own: d.HasArg("own"), batched: d.HasArg("batched")}, now)
+				s.synced(tail{lastSeq: last, own: d.HasArg("own"), batched: d.HasArg("batched"), replicated: d.HasArg("replicated")}, now)
 			case "add":
 				var n int
 				d.ScanArgs(t, "n", &n)
 				for range n {
 					added++
-					s.add(&Message{EventID: "e" + strconv.Itoa(added), Subject: "s", Position: decode.Position{Ordinal: uint64(added)}}, false)
+					s.add(&Message{EventID: "e" + strconv.Itoa(added), Subject: "s", Position: decode.Position{Ordinal: uint64(added)}}, false, d.HasArg("suspect"))
 				}
 			case "pump":
 				s.pump(now, d.HasArg("more"))

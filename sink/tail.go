@@ -62,7 +62,8 @@ func (c *Client) readTail(ctx context.Context, stream, source string) (tail, str
 	}
 	t := tail{
 		firstSeq: info.State.FirstSeq, lastSeq: info.State.LastSeq, batched: info.Config.AllowBatchPublish, own: true,
-		keeps: info.Config.Retention == jetstream.LimitsPolicy,
+		replicated: info.Config.Replicas > 1,
+		keeps:      info.Config.Retention == jetstream.LimitsPolicy,
 	}
 	if info.State.Msgs == 0 {
 		return t, limits, nil
