@@ -49,11 +49,11 @@ func TestStandbyNamesTheHolderAndTakesOverWhenTheLeaderIsKilled(t *testing.T) {
 
 func TestStandbyThatIsAskedToStopLeavesTheLeaderAlone(t *testing.T) {
 	o := newOutbox(t, testenv.NATS(t).URL())
-	o.startStreaming()
+	o.startStreaming("--status-interval", fastStatus)
 	pid := o.waitHolder("")
-	standby := o.start("--takeover-after", "1s")
+	standby := o.start("--takeover-after", "3s")
 	standby.WaitLine(standbyLine(pid), testenv.Deadline)
-	o.waitStatusMessages(4) // longer than a silence of one second: the leader sends one each second
+	o.waitStatusMessages(40) // longer than a silence of three seconds
 	standby.Signal(syscall.SIGTERM)
 	standby.WaitExit(0, testenv.Deadline)
 	if o.holder() != pid {
