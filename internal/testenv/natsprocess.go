@@ -149,7 +149,32 @@ func (n *NATSServer) Stop() {
 }
 
 // Freeze stops the process where it is (SIGSTOP): connections stay open, nothing answers.
-func (n *NATSServer) Freeze() { n.signal(syscall.SIGSTOP) }
+// It returns once each thread stands still, which is a moment after the signal.
+func (n *NATSServer) Freeze() {
+	n.tb.Helper()
+	n.signal(syscall.SIGSTOP)
+	Eventually(n.tb, Deadline, func() error { return stopped(n.PID()) })
+}
+
+// stopped returns nil when all threads of a process are stopped; where the system has
+// no /proc it cannot tell and returns nil too.
+func stopped(pid int) error {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		stat, err := os.ReadFile(file)
+		if err != nil {
+			continue // the thread has ended
+		}
+		_, after, _ := strings.Cut(string(stat), ") ") // the name before it may hold anything
+		if !strings.HasPrefix(after, "T") {
+			return fmt.Errorf("thread %s is not stopped: %.20s", file, after)
+		}
+	}
+	return nil
+}
 
 // Thaw lets a frozen process go on.
 func (n *NATSServer) Thaw() { n.signal(syscall.SIGCONT) }
