@@ -27,6 +27,7 @@ func (s *sequencer) pumpBatch(now time.Time, more bool) {
 		}
 	}
 	if s.phase == phaseOpen && s.batchOpen && !s.committing && (s.paused || s.next == s.end && !more) {
+		s.progressAt = now // its answer is owed too, also when all before it is settled
 		s.endBatch(s.sent + 1)
 	}
 }
@@ -103,6 +104,9 @@ func (s *sequencer) batchEnded(a answer, now time.Time) {
 	}
 	if s.phase == phaseOpen && s.committing && a.count == s.sent {
 		s.window = min(2*s.window, s.limits.inFlightMax)
+		if s.withoutExpect { // for one batch only; one more refusal brings it back
+			s.withoutExpect, s.fruitless, s.headAtSync = false, fruitlessRounds-1, s.head
+		}
 		s.newRound()
 		return
 	}
@@ -149,4 +153,5 @@ func (s *sequencer) settleBatch(count, lastStreamSeq uint64, duplicate bool, now
 		s.head++
 		s.progressAt = now
 	}
+	s.next = max(s.next, s.head) // after sift nothing counts as sent
 }

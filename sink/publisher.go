@@ -156,18 +156,24 @@ func (p *Publisher) admit(ctx context.Context, m *Message, now time.Time) error 
 	if poison == nil {
 		return nil
 	}
-	if p.client == nil || now.Sub(p.readAt) < maxSubjectReread && poison.Code != PoisonSubjectUncover {
+	if p.client != nil && now.Sub(p.readAt) < maxSubjectReread && poison.Code != PoisonSubjectUncover {
 		return poison
 	}
-	// What was read of the stream may be old: look again before judging.
-	if _, l, err := p.client.readTail(ctx, p.cfg.Stream, p.origin.Source()); err == nil {
-		p.limits, p.readAt = l, now
-		poison = p.fits(m)
-	}
-	if poison == nil {
+	// What was read of the stream may be old: look again before judging. Where that is not
+	// to be had now, the next reading looks at the message again.
+	if p.client == nil {
 		return nil
 	}
-	return poison
+	_, l, err := p.client.readTail(ctx, p.cfg.Stream, p.origin.Source())
+	if err != nil {
+		p.seq.resync()
+		return nil //nolint:nilerr // the stream is read again before the message is sent
+	}
+	p.limits, p.readAt = l, now
+	if poison = p.fits(m); poison != nil {
+		return poison
+	}
+	return nil
 }
 
 func (p *Publisher) fits(m *Message) *Poison {

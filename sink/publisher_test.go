@@ -304,3 +304,37 @@ func TestR3StepDownsCostNeitherEventsNorOrder(t *testing.T) {
 	t.Logf("%+v", p.Stats())
 	expectInOrder(t, natsURL, stream, 15000)
 }
+
+// The connection is cut once between a request and its answer, while the publisher
+// reads in the stream what it holds.
+func TestReadingTheStreamOutlivesALostAnswer(t *testing.T) {
+	natsURL := testenv.NATS(t).URL()
+	stream := makeStream(t, natsURL, nil)
+	publishAll(t, newPublisher(t, natsURL, stream), 300, nil)
+	proxy := testenv.NewProxy(t, testenv.AddressOf(t, natsURL))
+	p := newPublisher(t, proxy.URL(natsURL), stream)
+	ctx := testenv.Context(t, 2*testenv.Deadline)
+	testenv.Eventually(t, testenv.Deadline, func() error {
+		if err := p.Step(ctx, time.Now(), false); err != nil || !p.Room(time.Now()) {
+			return fmt.Errorf("no room: %w, condition %w", err, p.Condition())
+		}
+		return nil
+	})
+	proxy.After(testenv.ToClient, 100, func() { proxy.Cut(); proxy.Heal() })
+	next, settled := message(t, newEncoder(t), 0), 0
+	testenv.Eventually(t, testenv.Deadline, func() error {
+		if settled == 0 && p.Room(time.Now()) {
+			if _, err := p.Add(ctx, next, time.Now()); err != nil {
+				return err
+			}
+		}
+		if err := p.Step(ctx, time.Now(), false); err != nil {
+			return err
+		}
+		if settled += len(p.Settled()); settled == 0 {
+			return fmt.Errorf("the event is not settled, condition %w", p.Condition())
+		}
+		return nil
+	})
+	expectInOrder(t, natsURL, stream, 300)
+}

@@ -114,6 +114,10 @@ func (p *Publisher) judgeNewest(ctx context.Context, t tail) error {
 		return err
 	}
 	if last == nil {
+		if t.newest != nil && t.lastSeq-t.firstSeq >= lastEventLookback {
+			p.cfg.Log.Warn("no event of this outbox is among the newest messages of the stream: if it holds any, they are told from new ones by message id alone, within the duplicate window",
+				"stream", p.cfg.Stream, "looked_at", lastEventLookback)
+		}
 		return p.judgeOthers(t)
 	}
 	position, err := decode.ParsePosition(last.Position)

@@ -362,11 +362,14 @@ func (s *sequencer) toSync() {
 	s.resyncs++
 }
 
+// awaiting tells whether the server owes an answer: to a message, or to the end of a batch.
+func (s *sequencer) awaiting() bool { return s.next > s.head || s.committing }
+
 // tick looks at the deadlines.
 func (s *sequencer) tick(now time.Time) {
 	switch s.phase {
 	case phaseOpen:
-		if s.next > s.head && now.Sub(s.progressAt) >= s.limits.ackTimeout {
+		if s.awaiting() && now.Sub(s.progressAt) >= s.limits.ackTimeout {
 			s.fail(cause{kind: causeTimeout})
 			s.toSync() // the grace has been spent waiting
 		}
@@ -384,7 +387,7 @@ func (s *sequencer) tick(now time.Time) {
 func (s *sequencer) deadline(now time.Time) time.Time {
 	switch s.phase {
 	case phaseOpen:
-		if s.next > s.head {
+		if s.awaiting() {
 			return s.progressAt.Add(s.limits.ackTimeout)
 		}
 	case phaseSettling:

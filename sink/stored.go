@@ -45,6 +45,8 @@ func (m *fetched) stored() (stored, error) {
 
 // message fetches one stored message from the leader; nil when there is none.
 func (c *Client) message(ctx context.Context, stream, request string) (*fetched, error) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout) // the answer is lost with a connection or a leader
+	defer cancel()
 	reply, err := c.nc.RequestWithContext(ctx, messageAPI+stream, []byte(request))
 	if err != nil {
 		return nil, fmt.Errorf("read message of stream %q: %w", stream, err)
@@ -83,6 +85,14 @@ func parseFetched(stream string, data []byte) (*fetched, error) {
 // enough for the server's queue of API requests.
 const chunkSize = 128
 
+const (
+	// chunkBytes bounds the answers on their way: nats.go drops what exceeds 64 MB in a
+	// subscription without a word, and the server disconnects whom it owes as much.
+	chunkBytes = 16 << 20
+	// chunkStart is how many are asked for before the size of one is known.
+	chunkStart = 4
+)
+
 // chunk fetches the messages with sequences first to last, at most chunkSize, in one
 // round trip. Those that are gone are left out.
 func (c *Client) chunk(ctx context.Context, stream string, first, last uint64) ([]*fetched, error) {
@@ -93,18 +103,29 @@ func (c *Client) chunk(ctx context.Context, stream string, first, last uint64) (
 		return nil, fmt.Errorf("read messages of stream %q: %w", stream, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	for i := range n {
-		request := strconv.AppendUint([]byte(`{"seq":`), first+uint64(i), 10)
-		if err := c.nc.PublishRequest(messageAPI+stream, inbox+"."+strconv.Itoa(i), append(request, '}')); err != nil {
-			return nil, fmt.Errorf("read messages of stream %q: %w", stream, err)
-		}
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return nil, fmt.Errorf("read messages of stream %q: %w", stream, err)
 	}
 	answers := make([]*fetched, n)
-	for range n {
-		reply, err := sub.NextMsgWithContext(ctx)
+	asked, largest := 0, chunkBytes/chunkStart
+	for got := range n {
+		// Answers hold whole bodies: no more are asked for than both ends can hold.
+		for ; asked < n && asked-got < max(1, chunkBytes/largest); asked++ {
+			request := strconv.AppendUint([]byte(`{"seq":`), first+uint64(asked), 10)
+			if err := c.nc.PublishRequest(messageAPI+stream, inbox+"."+strconv.Itoa(asked), append(request, '}')); err != nil {
+				return nil, fmt.Errorf("read messages of stream %q: %w", stream, err)
+			}
+		}
+		wait, cancel := context.WithTimeout(ctx, apiTimeout) // for each: large messages take their time
+		reply, err := sub.NextMsgWithContext(wait)
+		cancel()
 		if err != nil {
 			return nil, fmt.Errorf("read messages of stream %q: %w", stream, err)
 		}
+		if got == 0 {
+			largest = 1
+		}
+		largest = max(largest, len(reply.Data))
 		i, err := strconv.Atoi(reply.Subject[len(inbox)+1:])
 		if err != nil || i < 0 || i >= n {
 			return nil, fmt.Errorf("read messages of stream %q: unexpected reply on %q", stream, reply.Subject)

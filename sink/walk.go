@@ -3,6 +3,7 @@ package sink
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/outbox-cdc/outbox-cdc/decode"
 )
@@ -84,6 +85,13 @@ func (w *walk) check(ctx context.Context, position decode.Position, eventID stri
 		}
 		switch order := s.position.Compare(position); {
 		case order > 0:
+			// Stored late, behind later ones, as it happens on streams without batches.
+			for i, later := range w.buffer {
+				if later.position == position && later.eventID == eventID {
+					w.buffer = slices.Delete(w.buffer, i, i+1)
+					return verdict{seq: later.seq}, nil
+				}
+			}
 			return verdict{behind: true}, nil
 		case order == 0 && s.eventID != eventID:
 			return verdict{}, &ConflictError{Position: position, Sequence: s.seq, Stored: s.eventID, Expected: eventID}

@@ -136,10 +136,10 @@ func (r *reader) handOver(ctx context.Context) error {
 		select {
 		case <-r.queue.room:
 		case <-timer.C:
-			r.heard() // it is we who do not read
 		case <-ctx.Done():
 		}
 		timer.Stop()
+		r.heard() // it is we who do not read
 		if err := r.chores(time.Now()); err != nil {
 			return err
 		}

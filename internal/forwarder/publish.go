@@ -65,7 +65,7 @@ func (p *publisher) run(ctx, drain context.Context) error {
 		if err := p.step(ctx, drain, now, more); err != nil {
 			return err
 		}
-		if p.halt != nil && p.sink.Unsettled() == 0 {
+		if p.halt != nil && (p.sink.Unsettled() == 0 || p.queue.stale(p.generation)) {
 			return p.halt
 		}
 		if p.hasWork(now) {
