@@ -191,7 +191,7 @@ func TestDevEndsWith3WhenAnEventArrivesTwice(t *testing.T) {
 	server := strings.Fields(r.WaitLine("^JetStream ", testenv.Deadline))[3]
 	r.WaitLine(" outbox.order.placed ", testenv.Deadline)
 	js := testenv.JetStream(t, server)
-	ctx := testenv.Context(t, testenv.Deadline)
+	ctx := testenv.Context(t, 6*testenv.Deadline)
 	stream, err := js.Stream(ctx, "OUTBOX")
 	if err != nil {
 		t.Fatal(err)
@@ -205,7 +205,8 @@ func TestDevEndsWith3WhenAnEventArrivesTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, testenv.Deadline, func() error {
+	// The server may forget an id only when the two minutes of the former window are over.
+	testenv.Eventually(t, 5*testenv.Deadline, func() error {
 		ack, err := js.Publish(ctx, first.Subject, first.Data, jetstream.WithMsgID(first.Header.Get("Nats-Msg-Id")))
 		if err == nil && ack.Duplicate {
 			err = errors.New("taken for a duplicate")
