@@ -133,6 +133,27 @@ func (a *Admin) Lookup(ctx context.Context, into []any, sql string, args ...any)
 	return lookup(a.conn.QueryRow(ctx, sql, args...), into)
 }
 
+// Each runs a query and calls each with every row scanned into into, which is written
+// to anew for the next row. It ends at the first error of each and returns it.
+func (t Tx) Each(ctx context.Context, into []any, each func() error, sql string, args ...any) error {
+	rows, err := t.tx.Query(ctx, sql, args...)
+	if err != nil {
+		return err
+	}
+	_, err = pgx.ForEachRow(rows, into, each)
+	return err
+}
+
+// Each does what Tx.Each does, outside of a transaction.
+func (a *Admin) Each(ctx context.Context, into []any, each func() error, sql string, args ...any) error {
+	rows, err := a.conn.Query(ctx, sql, args...)
+	if err != nil {
+		return err
+	}
+	_, err = pgx.ForEachRow(rows, into, each)
+	return err
+}
+
 func lookup(row pgx.Row, into []any) (bool, error) {
 	err := row.Scan(into...)
 	if errors.Is(err, pgx.ErrNoRows) {
