@@ -21,7 +21,8 @@ GOVULNCHECK := .bin/govulncheck-$(GOVULNCHECK_VERSION)
 
 ORDERS   ?= 200
 FUZZTIME ?= 10m
-SOAK     ?= 4
+SOAK     ?= 10
+SOAK_TESTS := Killed|StoppedImmediately|CrashBrings|StepDowns|RandomCombinations|AtRandomMoments
 BENCH_ROWS ?= 200000
 
 .PHONY: help
@@ -67,8 +68,8 @@ bench: ## drain a backlog of BENCH_ROWS=200000 rows, beside the bare loop
 	@BENCH_ROWS=$(BENCH_ROWS) go test -run '^$$' -bench Backlog -benchtime 1x -timeout 30m ./internal/bench
 
 .PHONY: soak
-soak: ## the tests that kill, with SOAK=4 times as many rounds
-	@OUTBOX_CDC_SOAK=$(SOAK) TEST_TIMEOUT=90m TEST_PACKAGES=./internal/e2e .ci/test
+soak: ## the tests that kill, with SOAK=10 times as many rounds
+	@OUTBOX_CDC_SOAK=$(SOAK) TEST_TIMEOUT=90m TEST_FLAGS='-run $(SOAK_TESTS)' TEST_PACKAGES=./internal/e2e .ci/test
 
 .PHONY: fuzz
 fuzz: ## each fuzz test for FUZZTIME=10m

@@ -18,11 +18,11 @@ import (
 func TestLeaderStepDownsAndALostNodeUnderLoadLoseNothingAndStoreNothingTwice(t *testing.T) {
 	group := testenv.NATSCluster(t, 3)
 	o := newOutbox(t, group.URL())
-	o.remakeStream(func(cfg *jetstream.StreamConfig) { cfg.Replicas = 3 })
+	o.remakeStream(func(cfg *jetstream.StreamConfig) { cfg.Replicas, cfg.Duplicates = 3, shortestWindow })
 	p := o.startStreaming()
 	nc := testenv.ConnectNATS(t, group.URL())
 	l := o.startLoad(3, 5*time.Millisecond)
-	for range 3 * soakFactor(t) {
+	for range 2 * soakFactor(t) {
 		l.waitWritten(700)
 		o.stepDown(nc)
 	}

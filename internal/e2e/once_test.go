@@ -9,9 +9,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/testenv"
 )
 
+// shortestWindow is the least that nats-server takes.
+const shortestWindow = 100 * time.Millisecond
+
 // shortWindow makes the stream forget message ids almost at once, so that nothing but
 // the stream itself tells what is stored.
-func shortWindow(o *outbox) { o.setupArgs = []string{"--duplicate-window", "100ms"} }
+func shortWindow(o *outbox) { o.setupArgs = []string{"--duplicate-window", shortestWindow.String()} }
 
 // beyondTheWindow waits longer than the stream remembers message ids.
 func beyondTheWindow() { wait(context.Background(), 150*time.Millisecond) }
