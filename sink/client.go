@@ -139,10 +139,41 @@ func (c *Client) options(cfg ClientConfig) ([]nats.Option, error) {
 	return opts, nil
 }
 
+// listen takes the answers that arrive below an inbox, and what befalls the connection.
+func (c *Client) listen(a Answers) error {
+	c.nc.SetDisconnectErrHandler(func(*nats.Conn, error) { a.Disconnected() })
+	c.nc.SetReconnectHandler(func(*nats.Conn) { a.Reconnected() })
+	sub, err := c.nc.Subscribe(a.Inbox+".>", func(m *nats.Msg) { a.Take(m.Subject, m.Header.Get("Status"), m.Data) })
+	if err == nil {
+		err = sub.SetPendingLimits(-1, -1) // an answer that is dropped here would be a timeout
+	}
+	if err != nil {
+		return fmt.Errorf("subscribe to answers: %w", err)
+	}
+	return nil
+}
+
 // Close ends the connection at once. What is in flight stays unanswered.
 func (c *Client) Close() {
 	c.nc.Close()
 }
+
+// Connected tells whether the connection is up at present.
+func (c *Client) Connected() bool { return c.nc.IsConnected() }
+
+// Closed is closed once the connection is closed for good.
+func (c *Client) Closed() <-chan struct{} { return c.closed }
+
+// AsyncError returns the newest error that arrived outside of any call, and when.
+func (c *Client) AsyncError() (time.Time, error) {
+	if e := c.lastAsyncErr.Load(); e != nil {
+		return e.at, e.err
+	}
+	return time.Time{}, nil
+}
+
+// MaxPayload is the most bytes, headers included, that the server takes.
+func (c *Client) MaxPayload() int { return int(c.nc.MaxPayload()) }
 
 // withoutURL drops the parts of a nats.go error that repeat the server's URL, since
 // a URL may hold a password. What is left is the kind of the error.

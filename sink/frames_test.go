@@ -138,7 +138,7 @@ func TestMessagesAreStoredTheSameWithAndWithoutTLS(t *testing.T) {
 				t.Fatalf("%d of %d settled, condition: %v", settled, count, p.Condition())
 			}
 		}
-		plain := p.frames.conn != nil
+		plain := p.broker.(*natsBroker).frames.conn != nil
 		if want := c.CAFile == ""; plain != want {
 			t.Errorf("the publisher writes to the connection itself: %v, want %v", plain, want)
 		}

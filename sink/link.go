@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"math"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,16 +14,16 @@ import (
 
 // Close drops the connection. What is in flight stays unanswered.
 func (p *Publisher) Close() {
-	if p.client != nil {
-		p.client.Close()
-		p.client = nil
+	if p.broker != nil {
+		p.broker.Close()
+		p.broker = nil
 	}
 }
 
 // Abort drops the connection from another goroutine, so that a blocked Step returns.
 func (p *Publisher) Abort() {
-	if c := p.abort.Load(); c != nil {
-		c.Close()
+	if b := p.abort.Load(); b != nil {
+		(*b).Close()
 	}
 }
 
@@ -40,7 +38,7 @@ func (p *Publisher) takeAnswers(now time.Time) {
 
 // watchConnection notices that the connection broke since the last look.
 func (p *Publisher) watchConnection() {
-	if p.client == nil {
+	if p.broker == nil {
 		return
 	}
 	if e := p.epoch.Load(); e != p.seenEpo {
@@ -50,8 +48,8 @@ func (p *Publisher) watchConnection() {
 		p.judged = false
 	}
 	select {
-	case <-p.client.closed: // it gave up, as nats.go does after two refused logins
-		p.client = nil
+	case <-p.broker.Closed(): // it gave up, as nats.go does after two refused logins
+		p.broker = nil
 		p.seq.disconnected()
 		p.judged = false
 	default:
@@ -59,7 +57,9 @@ func (p *Publisher) watchConnection() {
 }
 
 func (p *Publisher) connect(ctx context.Context, now time.Time) error {
-	c, err := Dial(ctx, p.cfg.Client, p.cfg.Log)
+	b, err := p.cfg.Dial(ctx, Answers{
+		Inbox: p.seq.inbox, Take: p.onAnswer, Disconnected: func() { p.epoch.Add(1); p.signal() }, Reconnected: p.signal,
+	})
 	if err != nil {
 		var cfgErr *ConfigError
 		var untrusted *tls.CertificateVerificationError
@@ -74,26 +74,15 @@ func (p *Publisher) connect(ctx context.Context, now time.Time) error {
 		p.wait(now, err)
 		return nil
 	}
-	c.nc.SetDisconnectErrHandler(func(*nats.Conn, error) { p.epoch.Add(1); p.signal() })
-	c.nc.SetReconnectHandler(func(*nats.Conn) { p.signal() })
-	sub, err := c.nc.Subscribe(p.seq.inbox+".>", p.onAnswer)
-	if err == nil {
-		err = sub.SetPendingLimits(-1, -1) // an answer that is dropped here would be a timeout
-	}
-	if err != nil {
-		c.Close()
-		p.wait(now, fmt.Errorf("subscribe to answers: %w", err))
-		return nil
-	}
-	p.client, p.sub, p.everConn = c, sub, true
-	p.abort.Store(c)
+	p.broker, p.everConn = b, true
+	p.abort.Store(&b)
 	p.seenEpo = p.epoch.Load()
 	return nil
 }
 
-// onAnswer runs in the subscription's goroutine of nats.go.
-func (p *Publisher) onAnswer(m *nats.Msg) {
-	a, ok := parseAnswer(m.Subject, p.seq.inbox, p.seq.nonce, m.Header.Get("Status"), m.Data)
+// onAnswer runs in a goroutine of the connection.
+func (p *Publisher) onAnswer(subject, status string, body []byte) {
+	a, ok := parseAnswer(subject, p.seq.inbox, p.seq.nonce, status, body)
 	if !ok {
 		return
 	}
@@ -105,42 +94,24 @@ func (p *Publisher) onAnswer(m *nats.Msg) {
 
 // publish implements wire. The message is copied before it returns.
 func (p *Publisher) publish(m *Message, reply []byte, expectedLastSeq uint64, expect bool) error {
-	if p.client == nil {
+	if p.broker == nil {
 		return nats.ErrConnectionClosed
 	}
-	expect = expect && expectedLastSeq < math.MaxUint64
-	if p.frames.conn != nil {
-		return p.frames.publish(m, reply, p.cfg.Stream, expectedLastSeq, expect)
-	}
-	clear(p.header)
-	n := 0
-	set := func(name, value string) {
-		if n == len(p.values) {
-			p.values = append(p.values, make([]string, 1))
-		}
-		p.values[n][0] = value
-		p.header[name] = p.values[n]
-		n++
-	}
-	for name, value := range m.Headers {
-		set(name, value)
-	}
-	set(hdrExpectedStream, p.cfg.Stream)
-	if expect {
-		set(hdrExpectedLastSeq, strconv.FormatUint(expectedLastSeq, 10))
-	}
-	p.msg.Subject, p.msg.Reply, p.msg.Header, p.msg.Data = m.Subject, string(reply), p.header, m.body
-	return p.client.nc.PublishMsg(&p.msg)
+	return p.broker.Publish(m, reply, p.cfg.Stream, expectedLastSeq, expect && expectedLastSeq < math.MaxUint64)
 }
 
 // endBatch implements wire.
 func (p *Publisher) endBatch(subject string, reply []byte) error {
-	if p.client == nil {
+	if p.broker == nil {
 		return nats.ErrConnectionClosed
 	}
-	if p.frames.conn != nil {
-		p.frames.publishEmpty(subject, reply)
+	return p.broker.PublishEmpty(subject, reply)
+}
+
+// flush sends what publish and endBatch have gathered.
+func (p *Publisher) flush() error {
+	if p.broker == nil {
 		return nil
 	}
-	return p.client.nc.PublishRequest(subject, string(reply), nil)
+	return p.broker.Flush()
 }

@@ -66,9 +66,9 @@ func (p *Publisher) poisonedAt(number uint64, poison *Poison) {
 // judgeTimeout looks whether a missing permission explains the silence: NATS says
 // so only outside of the publish.
 func (p *Publisher) judgeTimeout(now time.Time) error {
-	if p.client != nil {
-		if e := p.client.lastAsyncErr.Load(); e != nil && errors.Is(e.err, nats.ErrPermissionViolation) && now.Sub(e.at) < 2*p.cfg.AckTimeout {
-			err := fmt.Errorf("NATS refuses: %w", e.err)
+	if p.broker != nil {
+		if at, refused := p.broker.AsyncError(); errors.Is(refused, nats.ErrPermissionViolation) && now.Sub(at) < 2*p.cfg.AckTimeout {
+			err := fmt.Errorf("NATS refuses: %w", refused)
 			if !p.everOpen {
 				return fault.NewOperator("nats-permission", "publish to stream \""+p.cfg.Stream+"\"",
 					"allow this user to publish to the stream's subjects and to subscribe to _INBOX.>", err)
@@ -107,8 +107,8 @@ func (p *Publisher) waitOrFail(ctx context.Context, now time.Time, err error) er
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		// Nobody answers what was not allowed to be asked or to be heard.
-		if e := p.client.lastAsyncErr.Load(); e != nil && errors.Is(e.err, nats.ErrPermissionViolation) && now.Sub(e.at) < 2*apiTimeout {
-			err = fmt.Errorf("%w: NATS refuses: %w", err, e.err)
+		if at, refused := p.broker.AsyncError(); errors.Is(refused, nats.ErrPermissionViolation) && now.Sub(at) < 2*apiTimeout {
+			err = fmt.Errorf("%w: NATS refuses: %w", err, refused)
 			if !p.limits.subjectsKnown { // the stream could never be read
 				return fault.NewOperator("nats-permission", "", "allow this user to publish to $JS.API.> and the stream's subjects, and to subscribe to _INBOX.>", err)
 			}

@@ -27,6 +27,8 @@ type PublisherConfig struct {
 	AckTimeout  time.Duration // how long one publish may stay unanswered
 	RateMax     float64       // messages a second; 0 is no limit
 	Log         *slog.Logger
+	// Dial makes one attempt to connect; nil connects to Client.URL.
+	Dial func(context.Context, Answers) (Broker, error)
 }
 
 const (
@@ -51,9 +53,8 @@ type Publisher struct {
 	limiter *rate.Limiter
 	wake    chan struct{}
 
-	client     *Client
-	abort      atomic.Pointer[Client]
-	sub        *nats.Subscription
+	broker     Broker
+	abort      atomic.Pointer[Broker]
 	epoch      atomic.Uint64 // disconnects of the present connection
 	seenEpo    uint64
 	origin     Origin
@@ -66,10 +67,6 @@ type Publisher struct {
 	phantoms   uint64 // how many
 	limits     streamLimits
 	readAt     time.Time
-	frames     frames
-	header     nats.Header
-	values     [][]string
-	msg        nats.Msg
 	everOpen   bool    // something was acknowledged once
 	poison     *Poison // a message that was taken and can never be stored
 	everConn   bool    // the server took our credentials once
@@ -88,8 +85,11 @@ type Publisher struct {
 // NewPublisher returns a publisher that is not connected yet; Step connects.
 func NewPublisher(cfg PublisherConfig) *Publisher {
 	p := &Publisher{
-		cfg: cfg, wake: make(chan struct{}, 1), header: nats.Header{},
+		cfg: cfg, wake: make(chan struct{}, 1),
 		limiter: rate.NewLimiter(rate.Inf, 1), condition: ErrConnecting,
+	}
+	if cfg.Dial == nil {
+		p.cfg.Dial = func(ctx context.Context, a Answers) (Broker, error) { return dialBroker(ctx, cfg, a) }
 	}
 	if cfg.RateMax > 0 {
 		p.limiter = rate.NewLimiter(rate.Limit(cfg.RateMax), max(1, int(cfg.RateMax/20))) // bursts of 50 ms
@@ -156,15 +156,15 @@ func (p *Publisher) admit(ctx context.Context, m *Message, now time.Time) error 
 	if poison == nil {
 		return nil
 	}
-	if p.client != nil && now.Sub(p.readAt) < maxSubjectReread && poison.Code != PoisonSubjectUncover {
+	if p.broker != nil && now.Sub(p.readAt) < maxSubjectReread && poison.Code != PoisonSubjectUncover {
 		return poison
 	}
 	// What was read of the stream may be old: look again before judging. Where that is not
 	// to be had now, the next reading looks at the message again.
-	if p.client == nil {
+	if p.broker == nil {
 		return nil
 	}
-	_, l, err := p.client.readTail(ctx, p.cfg.Stream, p.origin.Source())
+	_, l, err := readTail(ctx, p.broker, p.cfg.Stream, p.origin.Source())
 	if err != nil {
 		p.seq.resync()
 		return nil //nolint:nilerr // the stream is read again before the message is sent
@@ -235,7 +235,7 @@ func (p *Publisher) Step(ctx context.Context, now time.Time, more bool) error {
 		now = time.Now() // it may have taken a while
 	}
 	p.seq.pump(now, more && p.poison == nil)
-	if err := p.frames.flush(); err != nil {
+	if err := p.flush(); err != nil {
 		p.seq.disconnected()
 	}
 	if p.poison != nil && p.seq.unsettled() == 0 {
@@ -329,19 +329,19 @@ func (p *Publisher) open(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	p.retryAt = time.Time{}
-	if p.client == nil {
-		if err := p.connect(ctx, now); err != nil || p.client == nil {
+	if p.broker == nil {
+		if err := p.connect(ctx, now); err != nil || p.broker == nil {
 			return err
 		}
 	}
-	if !p.client.nc.IsConnected() {
+	if !p.broker.Connected() {
 		p.condition = errors.New("the connection is lost")
 		p.retryAt = now.Add(connectedPoll) // the reconnect handler wakes us before
 		return nil
 	}
 	epoch := p.epoch.Load()
-	p.frames.use(p.client.plainConn()) // the answer to readTail shows that it is ready
-	t, l, err := p.client.readTail(ctx, p.cfg.Stream, p.origin.Source())
+	p.broker.Prepare() // the answer to readTail shows that it is ready
+	t, l, err := readTail(ctx, p.broker, p.cfg.Stream, p.origin.Source())
 	if err != nil {
 		return p.waitOrFail(ctx, now, err)
 	}

@@ -61,7 +61,7 @@ func (p *Publisher) resume(ctx context.Context, t tail) error {
 		return err
 	}
 	p.walk = &walk{
-		messages: p.client, stream: p.cfg.Stream, source: source, nextSeq: first, lastSeq: t.lastSeq,
+		messages: p.broker, stream: p.cfg.Stream, source: source, nextSeq: first, lastSeq: t.lastSeq,
 		passed: p.passOver,
 	}
 	return p.seq.sift(func(m *Message) (stays, behind bool, err error) {
@@ -80,7 +80,7 @@ func (p *Publisher) whereFrom(ctx context.Context, t tail, source string, from d
 	if t.newest == nil {
 		return t.lastSeq + 1, nil
 	}
-	last, err := p.client.LastEvent(ctx, p.cfg.Stream, source, p.cfg.Subject)
+	last, err := lastEvent(ctx, p.broker, p.cfg.Stream, source, p.cfg.Subject)
 	if err != nil || last == nil {
 		return t.lastSeq + 1, err
 	}
@@ -95,7 +95,7 @@ func (p *Publisher) whereFrom(ctx context.Context, t tail, source string, from d
 	if subjects := SubjectsFor(p.cfg.Subject); !t.own && len(subjects) == 1 {
 		filter = subjects[0]
 	}
-	return p.client.firstFrom(ctx, p.cfg.Stream, source, filter, from, max(1, t.firstSeq), t.lastSeq)
+	return firstFrom(ctx, p.broker, p.cfg.Stream, source, filter, from, max(1, t.firstSeq), t.lastSeq)
 }
 
 // judgeNewest looks, when a session begins, whether the stream's newest message of
@@ -109,7 +109,7 @@ func (p *Publisher) judgeNewest(ctx context.Context, t tail) error {
 		p.cfg.Log.Warn("the stream cannot tell what was published before: events are told from each other by message id alone, within the duplicate window",
 			"stream", p.cfg.Stream)
 	}
-	last, err := p.client.LastEvent(ctx, p.cfg.Stream, p.origin.Source(), p.cfg.Subject)
+	last, err := lastEvent(ctx, p.broker, p.cfg.Stream, p.origin.Source(), p.cfg.Subject)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (p *Publisher) judgeOthers(t tail) error {
 	if p.origin.Adopt || t.newest == nil {
 		return nil
 	}
-	source := t.newest.header.Get(HeaderSource)
+	source := t.newest.Header.Get(HeaderSource)
 	id, name, ok := strings.Cut(source, "/")
 	if !ok || name != p.origin.Name || id == p.origin.SystemID {
 		return nil

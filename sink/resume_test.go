@@ -79,14 +79,14 @@ func TestALateAnswerAfterAFailedReadingDoesNotUpsetTheNumbers(t *testing.T) {
 }
 
 // heap is a stream that fits into one chunk.
-type heap []*fetched
+type heap []*Fetched
 
-func (h heap) chunk(context.Context, string, uint64, uint64) ([]*fetched, error) { return h, nil }
+func (h heap) Chunk(context.Context, string, uint64, uint64) ([]*Fetched, error) { return h, nil }
 
 func TestAnEventThatWasStoredLateIsFoundBehindLaterOnes(t *testing.T) {
-	at := func(seq uint64, n int) *fetched {
+	at := func(seq uint64, n int) *Fetched {
 		m := numbered(n)
-		return &fetched{Sequence: seq, header: nats.Header{HeaderSource: {"1/o"}, HeaderPosition: {m.Position.String()}, HeaderEventID: {m.EventID}}}
+		return &Fetched{Sequence: seq, Header: nats.Header{HeaderSource: {"1/o"}, HeaderPosition: {m.Position.String()}, HeaderEventID: {m.EventID}}}
 	}
 	w := &walk{messages: heap{at(1, 2), at(2, 1), at(3, 3)}, source: "1/o", nextSeq: 1, lastSeq: 3}
 	for n, want := range []uint64{2, 1, 3} {
@@ -99,7 +99,7 @@ func TestAnEventThatWasStoredLateIsFoundBehindLaterOnes(t *testing.T) {
 
 func TestTheSamePositionWithAnotherEventIsAConflict(t *testing.T) {
 	m := numbered(1)
-	w := &walk{messages: heap{{Sequence: 7, header: nats.Header{HeaderSource: {"1/o"}, HeaderPosition: {m.Position.String()}, HeaderEventID: {"other"}}}},
+	w := &walk{messages: heap{{Sequence: 7, Header: nats.Header{HeaderSource: {"1/o"}, HeaderPosition: {m.Position.String()}, HeaderEventID: {"other"}}}},
 		source: "1/o", nextSeq: 1, lastSeq: 7}
 	var conflict *ConflictError
 	if _, err := w.check(t.Context(), m.Position, m.EventID); !errors.As(err, &conflict) || conflict.Sequence != 7 {
@@ -125,7 +125,7 @@ func TestLargeStoredMessagesAreReadInPieces(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if got, err := c.chunk(ctx, "LARGE", 1, chunkSize); err != nil || len(got) != chunkSize {
+	if got, err := c.Chunk(ctx, "LARGE", 1, chunkSize); err != nil || len(got) != chunkSize {
 		t.Errorf("%d messages, %v", len(got), err)
 	}
 }

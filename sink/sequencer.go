@@ -99,7 +99,7 @@ type tail struct {
 	// keeps says that messages stay until a limit is reached (limits retention).
 	keeps bool
 	// newest is the stream's last message; nil when it is empty.
-	newest *fetched
+	newest *Fetched
 	// own says that the stream seems to hold nobody else's messages.
 	own bool
 	// batched says that server and stream take fast batches.

@@ -20,34 +20,34 @@ type stored struct {
 	eventID  string // as in the header
 }
 
-// fetched is one message of a stream, as the JetStream API returns it.
-type fetched struct {
-	Subject  string    `json:"subject"`
-	Sequence uint64    `json:"seq"`
-	Headers  []byte    `json:"hdrs"`
-	Time     time.Time `json:"time"`
-	header   nats.Header
+// fetcher reads single messages of a stream.
+type fetcher interface {
+	Message(ctx context.Context, stream string, query MessageQuery) (*Fetched, error)
 }
 
 // isFrom tells whether the message is a first delivery of a source.
-func (m *fetched) isFrom(source string) bool {
-	return m.header.Get(HeaderSource) == source && m.header.Get(HeaderPosition) != ""
+func (m *Fetched) isFrom(source string) bool {
+	return m.Header.Get(HeaderSource) == source && m.Header.Get(HeaderPosition) != ""
 }
 
 // stored returns what resuming needs of a first delivery of ours.
-func (m *fetched) stored() (stored, error) {
-	p, err := decode.ParsePosition(m.header.Get(HeaderPosition))
+func (m *Fetched) stored() (stored, error) {
+	p, err := decode.ParsePosition(m.Header.Get(HeaderPosition))
 	if err != nil {
 		return stored{}, fmt.Errorf("message %d of the stream: header %s: %w", m.Sequence, HeaderPosition, err)
 	}
-	return stored{seq: m.Sequence, position: p, eventID: m.header.Get(HeaderEventID)}, nil
+	return stored{seq: m.Sequence, position: p, eventID: m.Header.Get(HeaderEventID)}, nil
 }
 
-// message fetches one stored message from the leader; nil when there is none.
-func (c *Client) message(ctx context.Context, stream, request string) (*fetched, error) {
+// Message fetches one stored message from the leader; nil when there is none.
+func (c *Client) Message(ctx context.Context, stream string, query MessageQuery) (*Fetched, error) {
+	request, err := json.Marshal(query)
+	if err != nil {
+		return nil, fmt.Errorf("ask for a message of stream %q: %w", stream, err)
+	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout) // the answer is lost with a connection or a leader
 	defer cancel()
-	reply, err := c.nc.RequestWithContext(ctx, messageAPI+stream, []byte(request))
+	reply, err := c.nc.RequestWithContext(ctx, messageAPI+stream, request)
 	if err != nil {
 		return nil, fmt.Errorf("read message of stream %q: %w", stream, err)
 	}
@@ -57,10 +57,16 @@ func (c *Client) message(ctx context.Context, stream, request string) (*fetched,
 // messageAPI is asked for stored messages: the leader answers, not a replica.
 const messageAPI = "$JS.API.STREAM.MSG.GET."
 
-func parseFetched(stream string, data []byte) (*fetched, error) {
+// parseFetched reads the answer of the JetStream API.
+func parseFetched(stream string, data []byte) (*Fetched, error) {
 	var answer struct {
 		Error   *jetstream.APIError `json:"error"`
-		Message fetched             `json:"message"`
+		Message struct {
+			Subject  string    `json:"subject"`
+			Sequence uint64    `json:"seq"`
+			Headers  []byte    `json:"hdrs"`
+			Time     time.Time `json:"time"`
+		} `json:"message"`
 	}
 	err := json.Unmarshal(data, &answer)
 	if err != nil {
@@ -72,9 +78,9 @@ func parseFetched(stream string, data []byte) (*fetched, error) {
 		}
 		return nil, fmt.Errorf("read message of stream %q: %w", stream, answer.Error)
 	}
-	m := answer.Message
-	if len(m.Headers) > 0 {
-		if m.header, err = nats.DecodeHeadersMsg(m.Headers); err != nil {
+	m := Fetched{Subject: answer.Message.Subject, Sequence: answer.Message.Sequence, Time: answer.Message.Time}
+	if len(answer.Message.Headers) > 0 {
+		if m.Header, err = nats.DecodeHeadersMsg(answer.Message.Headers); err != nil {
 			return nil, fmt.Errorf("read headers of message %d of stream %q: %w", m.Sequence, stream, err)
 		}
 	}
@@ -93,9 +99,9 @@ const (
 	chunkStart = 4
 )
 
-// chunk fetches the messages with sequences first to last, at most chunkSize, in one
+// Chunk fetches the messages with sequences first to last, at most chunkSize, in one
 // round trip. Those that are gone are left out.
-func (c *Client) chunk(ctx context.Context, stream string, first, last uint64) ([]*fetched, error) {
+func (c *Client) Chunk(ctx context.Context, stream string, first, last uint64) ([]*Fetched, error) {
 	n := int(min(last-first+1, chunkSize))
 	inbox := c.nc.NewRespInbox()
 	sub, err := c.nc.SubscribeSync(inbox + ".*")
@@ -106,7 +112,7 @@ func (c *Client) chunk(ctx context.Context, stream string, first, last uint64) (
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return nil, fmt.Errorf("read messages of stream %q: %w", stream, err)
 	}
-	answers := make([]*fetched, n)
+	answers := make([]*Fetched, n)
 	asked, largest := 0, chunkBytes/chunkStart
 	for got := range n {
 		// Answers hold whole bodies: no more are asked for than both ends can hold.
@@ -148,16 +154,9 @@ const foreignRun = 64
 
 // ownAtOrAfter returns the first delivery of ours at or behind a sequence, looking at
 // messages on the filter's subjects only; nil when there is none nearby.
-func (c *Client) ownAtOrAfter(ctx context.Context, stream, source, filter string, seq uint64) (*stored, error) {
+func ownAtOrAfter(ctx context.Context, r fetcher, stream, source, filter string, seq uint64) (*stored, error) {
 	for range foreignRun {
-		request, err := json.Marshal(struct {
-			Seq    uint64 `json:"seq"`
-			Filter string `json:"next_by_subj"`
-		}{seq, filter})
-		if err != nil {
-			return nil, fmt.Errorf("ask for message %d: %w", seq, err)
-		}
-		m, err := c.message(ctx, stream, string(request))
+		m, err := r.Message(ctx, stream, MessageQuery{Seq: seq, NextBySubject: filter})
 		if err != nil || m == nil {
 			return nil, err
 		}
@@ -173,11 +172,11 @@ func (c *Client) ownAtOrAfter(ctx context.Context, stream, source, filter string
 // firstFrom returns a sequence such that each first delivery of ours with a position
 // of at least from has that sequence or a higher one. It asks a few dozen times at
 // most, whatever the size of the stream: usually the answer lies at its end.
-func (c *Client) firstFrom(ctx context.Context, stream, source, filter string, from decode.Position, firstSeq, lastSeq uint64) (uint64, error) {
+func firstFrom(ctx context.Context, r fetcher, stream, source, filter string, from decode.Position, firstSeq, lastSeq uint64) (uint64, error) {
 	low, high := firstSeq, lastSeq+1 // all of ours before low come before from
 	for step := uint64(0); high > low; step = 4*step + 1 {
 		probe := max(low, lastSeq-min(step, lastSeq))
-		s, err := c.ownAtOrAfter(ctx, stream, source, filter, probe)
+		s, err := ownAtOrAfter(ctx, r, stream, source, filter, probe)
 		if err != nil {
 			return 0, err
 		}
@@ -189,7 +188,7 @@ func (c *Client) firstFrom(ctx context.Context, stream, source, filter string, f
 	}
 	for low < high {
 		middle := low + (high-low)/2
-		s, err := c.ownAtOrAfter(ctx, stream, source, filter, middle)
+		s, err := ownAtOrAfter(ctx, r, stream, source, filter, middle)
 		if err != nil {
 			return 0, err
 		}

@@ -51,6 +51,8 @@ type StreamStatus struct {
 	Leader          string // name of the server; empty without a cluster
 }
 
+const retentionLimits = "limits"
+
 // Difference is a setting of a stream that is not what it should be.
 type Difference struct {
 	Setting string // in the words of the nats CLI's JSON
@@ -153,7 +155,7 @@ func Diff(spec StreamSpec, have StreamStatus) []Difference {
 		}
 	}
 	add(Coverage(spec.Subjects, have.Subjects) != CoveredWhole, "subjects", strings.Join(spec.Subjects, ", "), orNone(strings.Join(have.Subjects, ", ")))
-	add(have.Retention != "limits", "retention", "limits", have.Retention)
+	add(have.Retention != retentionLimits, "retention", retentionLimits, have.Retention)
 	add(have.Storage != "file", "storage", "file", have.Storage)
 	add(have.NoAck, "no_ack", "false", "true")
 	add(have.Sealed, "sealed", "false", "true")

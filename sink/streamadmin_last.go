@@ -2,8 +2,6 @@ package sink
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"time"
 )
 
@@ -24,9 +22,13 @@ const lastEventLookback = 256
 // It asks the leader, since replicas may lag. It returns nil when there is none, or none among the newest
 // 256 messages nor at the end of the template's subjects.
 func (c *Client) LastEvent(ctx context.Context, stream, source, template string) (*LastEvent, error) {
+	return lastEvent(ctx, c, stream, source, template)
+}
+
+func lastEvent(ctx context.Context, r fetcher, stream, source, template string) (*LastEvent, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*apiTimeout)
 	defer cancel()
-	newest, err := c.message(ctx, stream, `{"last_by_subj":">"}`)
+	newest, err := r.Message(ctx, stream, MessageQuery{LastBySubject: ">"})
 	if err != nil || newest == nil {
 		return nil, err
 	}
@@ -34,11 +36,7 @@ func (c *Client) LastEvent(ctx context.Context, stream, source, template string)
 		return newest.event(), nil
 	}
 	for _, subject := range SubjectsFor(template) {
-		request, err := json.Marshal(map[string]string{"last_by_subj": subject})
-		if err != nil {
-			return nil, fmt.Errorf("ask for newest message on %q: %w", subject, err)
-		}
-		m, err := c.message(ctx, stream, string(request))
+		m, err := r.Message(ctx, stream, MessageQuery{LastBySubject: subject})
 		if err != nil {
 			return nil, err
 		}
@@ -47,7 +45,7 @@ func (c *Client) LastEvent(ctx context.Context, stream, source, template string)
 		}
 	}
 	for back := uint64(1); back < lastEventLookback && newest.Sequence > back; back++ {
-		m, err := c.message(ctx, stream, fmt.Sprintf(`{"seq":%d}`, newest.Sequence-back))
+		m, err := r.Message(ctx, stream, MessageQuery{Seq: newest.Sequence - back})
 		if err != nil {
 			return nil, err
 		}
@@ -58,9 +56,9 @@ func (c *Client) LastEvent(ctx context.Context, stream, source, template string)
 	return nil, nil
 }
 
-func (m *fetched) event() *LastEvent {
+func (m *Fetched) event() *LastEvent {
 	return &LastEvent{
-		EventID: m.header.Get(HeaderEventID), Subject: m.Subject, Sequence: m.Sequence,
-		Position: m.header.Get(HeaderPosition), StoredAt: m.Time,
+		EventID: m.Header.Get(HeaderEventID), Subject: m.Subject, Sequence: m.Sequence,
+		Position: m.Header.Get(HeaderPosition), StoredAt: m.Time,
 	}
 }

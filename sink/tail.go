@@ -45,49 +45,51 @@ func (e *StreamUnusableError) Error() string {
 
 // readTail asks the stream's leader for configuration and newest message. A
 // replica's answer would not do, since replicas lag.
-func (c *Client) readTail(ctx context.Context, stream, source string) (tail, streamLimits, error) {
+func readTail(ctx context.Context, b Broker, stream, source string) (tail, streamLimits, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	s, err := c.js.Stream(ctx, stream)
+	st, err := b.StreamStatus(ctx, stream)
 	if err != nil {
-		return tail{}, streamLimits{}, fmt.Errorf("read stream %q: %w", stream, err)
+		return tail{}, streamLimits{}, err
 	}
-	info := s.CachedInfo()
+	if !st.Exists {
+		return tail{}, streamLimits{}, fmt.Errorf("read stream %q: %w", stream, jetstream.ErrStreamNotFound)
+	}
 	limits := streamLimits{
-		subjects: info.Config.Subjects, subjectsKnown: true,
-		maxPayload: int(c.nc.MaxPayload()), maxMsgSize: int(info.Config.MaxMsgSize),
+		subjects: st.Subjects, subjectsKnown: true,
+		maxPayload: b.MaxPayload(), maxMsgSize: int(st.MaxMsgSize),
 	}
-	if err := usable(stream, info); err != nil {
+	if err := usable(st); err != nil {
 		return tail{}, limits, err
 	}
 	t := tail{
-		firstSeq: info.State.FirstSeq, lastSeq: info.State.LastSeq, batched: info.Config.AllowBatchPublish, own: true,
-		replicated: info.Config.Replicas > 1,
-		keeps:      info.Config.Retention == jetstream.LimitsPolicy,
+		firstSeq: st.FirstSequence, lastSeq: st.LastSequence, batched: st.AllowBatched, own: true,
+		replicated: st.Replicas > 1,
+		keeps:      st.Retention == retentionLimits,
 	}
-	if info.State.Msgs == 0 {
+	if st.Messages == 0 {
 		return t, limits, nil
 	}
-	newest, err := c.message(ctx, stream, `{"last_by_subj":">"}`)
+	newest, err := b.Message(ctx, stream, MessageQuery{LastBySubject: ">"})
 	if err != nil {
 		return tail{}, limits, err
 	}
 	if newest != nil {
 		t.lastSeq = max(t.lastSeq, newest.Sequence)
-		t.own = newest.header.Get(HeaderSource) == source
+		t.own = newest.Header.Get(HeaderSource) == source
 		t.newest = newest
 	}
 	return t, limits, nil
 }
 
-func usable(stream string, info *jetstream.StreamInfo) error {
+func usable(st StreamStatus) error {
 	switch {
-	case info.Config.NoAck:
-		return &StreamUnusableError{stream, "acknowledges nothing (no_ack)", "make the stream anew without no_ack: without acknowledgements nothing can be confirmed"}
-	case info.Config.Sealed:
-		return &StreamUnusableError{stream, "is sealed", "use another stream: a sealed one takes nothing any more"}
-	case info.Config.Mirror != nil:
-		return &StreamUnusableError{stream, "is a mirror", "publish to the stream that it mirrors"}
+	case st.NoAck:
+		return &StreamUnusableError{st.Name, "acknowledges nothing (no_ack)", "make the stream anew without no_ack: without acknowledgements nothing can be confirmed"}
+	case st.Sealed:
+		return &StreamUnusableError{st.Name, "is sealed", "use another stream: a sealed one takes nothing any more"}
+	case st.Mirror:
+		return &StreamUnusableError{st.Name, "is a mirror", "publish to the stream that it mirrors"}
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func (e *ConflictError) Error() string {
 
 // messages reads stored messages of a stream.
 type messages interface {
-	chunk(ctx context.Context, stream string, first, last uint64) ([]*fetched, error)
+	Chunk(ctx context.Context, stream string, first, last uint64) ([]*Fetched, error)
 }
 
 // walk goes through the first deliveries of ours in a stream, in step with the
@@ -47,7 +47,7 @@ type walk struct {
 func (w *walk) peek(ctx context.Context) (*stored, error) {
 	for len(w.buffer) == 0 && w.nextSeq <= w.lastSeq {
 		last := min(w.lastSeq, w.nextSeq+chunkSize-1)
-		chunk, err := w.messages.chunk(ctx, w.stream, w.nextSeq, last)
+		chunk, err := w.messages.Chunk(ctx, w.stream, w.nextSeq, last)
 		if err != nil {
 			return nil, err
 		}
