@@ -13,7 +13,7 @@ import (
 var arrows = map[string][]string{
 	".": {"internal/cli"},
 	"internal/cli": {
-		"decode", "internal/demo", "internal/devstack", "internal/fault", "internal/forwarder", "internal/metrics", "internal/provision",
+		"decode", "internal/audit", "internal/demo", "internal/devstack", "internal/fault", "internal/forwarder", "internal/metrics", "internal/provision",
 		"internal/redact", "internal/web", "migrations", "replication", "sink",
 	},
 	"internal/forwarder": {
@@ -23,6 +23,8 @@ var arrows = map[string][]string{
 	},
 	"internal/provision": {"decode", "internal/fault", "migrations", "replication", "sink"},
 	"internal/request":   {"decode", "internal/fault", "migrations", "replication"}, // migrations: its tests make the tables
+
+	"internal/audit": {"decode", "internal/fault", "internal/provision", "replication", "sink"},
 
 	// The stages. One arrow between them: the sink takes the Event.
 	"replication": {},

@@ -6,6 +6,7 @@ func commands() []command {
 		startCommand(),
 		setupCommand(),
 		statusCommand(),
+		waitCommand(),
 		migrateCommand(),
 		slotCommand(),
 		publicationCommand(),
