@@ -84,7 +84,7 @@ func (p *Publisher) judgeTimeout(now time.Time) error {
 // wait notes why nothing goes out and when to try again.
 func (p *Publisher) wait(now time.Time, why error) {
 	p.condition = why
-	p.retryAt = now.Add(p.backoff.NextBackOff())
+	p.retryAt = now.Add(time.Duration(float64(p.backoff.NextBackOff()) * (0.7 + 0.6*p.cfg.Random())))
 }
 
 // waitOrFail sorts a failed request or connection attempt.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,8 @@ type PublisherConfig struct {
 	Log         *slog.Logger
 	// Dial makes one attempt to connect; nil connects to Client.URL.
 	Dial func(context.Context, Answers) (Broker, error)
+	// Random spreads waits, from [0, 1); nil is random.
+	Random func() float64
 }
 
 const (
@@ -91,6 +94,9 @@ func NewPublisher(cfg PublisherConfig) *Publisher {
 	if cfg.Dial == nil {
 		p.cfg.Dial = func(ctx context.Context, a Answers) (Broker, error) { return dialBroker(ctx, cfg, a) }
 	}
+	if cfg.Random == nil {
+		p.cfg.Random = rand.Float64
+	}
 	if cfg.RateMax > 0 {
 		p.limiter = rate.NewLimiter(rate.Limit(cfg.RateMax), max(1, int(cfg.RateMax/20))) // bursts of 50 ms
 	}
@@ -100,7 +106,7 @@ func NewPublisher(cfg PublisherConfig) *Publisher {
 		inFlightMax: cfg.InFlightMax, ackTimeout: cfg.AckTimeout, settleGrace: min(settleGraceMax, cfg.AckTimeout),
 	}, p, cfg.Stream, inbox, nonce)
 	p.backoff = &backoff.ExponentialBackOff{
-		InitialInterval: backoffStart, MaxInterval: backoffMax, Multiplier: 2, RandomizationFactor: 0.3,
+		InitialInterval: backoffStart, MaxInterval: backoffMax, Multiplier: 2,
 	}
 	p.backoff.Reset()
 	return p

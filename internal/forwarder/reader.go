@@ -41,6 +41,8 @@ type reader struct {
 	queue   *queue
 	shared  *shared
 	catalog *catalog
+	server  Server
+	random  func() float64
 	onRetry func()
 
 	publisherDone <-chan struct{}
@@ -62,7 +64,7 @@ type reader struct {
 	stopSeenAt  time.Time
 	replyOwed   bool
 	decoder     *decode.Decoder
-	stream      *replication.Stream
+	stream      Stream
 	framesToRun int
 }
 
@@ -70,7 +72,7 @@ type reader struct {
 // final position and returns nil. Any other return is what only a person can mend.
 func (r *reader) run(ctx context.Context) error {
 	bo := &backoff.ExponentialBackOff{
-		InitialInterval: readerBackoffStart, MaxInterval: readerBackoffMax, Multiplier: 2, RandomizationFactor: 0.3,
+		InitialInterval: readerBackoffStart, MaxInterval: readerBackoffMax, Multiplier: 2,
 	}
 	bo.Reset()
 	for {
@@ -90,10 +92,15 @@ func (r *reader) run(ctx context.Context) error {
 		}
 		r.onRetry()
 		r.machine.setPostgres(StateBackingOff, "PostgreSQL: "+f.Error(), time.Now())
-		if !pause(ctx, bo.NextBackOff()) {
+		if !pause(ctx, jittered(bo.NextBackOff(), r.random)) {
 			return nil
 		}
 	}
+}
+
+// jittered spreads waits, so that instances that failed together do not return together.
+func jittered(d time.Duration, random func() float64) time.Duration {
+	return time.Duration(float64(d) * (0.7 + 0.6*random()))
 }
 
 // slotMissingFor is how long a slot that was streamed before may be missing: right
@@ -131,7 +138,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 // once connects, streams, and returns what ended it.
 func (r *reader) once(ctx context.Context) error {
 	r.streamedAt = time.Time{}
-	conn, err := replication.Connect(ctx, r.cfg.DatabaseURL, r.cfg.applicationName())
+	conn, err := r.server.Connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -163,7 +170,7 @@ func (r *reader) once(ctx context.Context) error {
 }
 
 // identify asks who the server is, and refuses what only a person can mend.
-func (r *reader) identify(ctx context.Context, conn *replication.Conn) (*session, error) {
+func (r *reader) identify(ctx context.Context, conn Conn) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	sys, err := conn.IdentifySystem(ctx)
@@ -182,7 +189,7 @@ func (r *reader) identify(ctx context.Context, conn *replication.Conn) (*session
 }
 
 // acquire starts to stream, waiting as a standby while somebody else holds the slot.
-func (r *reader) acquire(ctx context.Context, conn *replication.Conn, s *session) (*replication.Stream, error) {
+func (r *reader) acquire(ctx context.Context, conn Conn, s *session) (Stream, error) {
 	waiting := &standby{reader: r, conn: conn}
 	defer waiting.close()
 	for {
@@ -200,7 +207,7 @@ func (r *reader) acquire(ctx context.Context, conn *replication.Conn, s *session
 // was remembered would be one number too much: on an older copy of the database the
 // server would take it, and skip what lies below it without a word. What is sent again
 // thereby is found in the stream.
-func (r *reader) tryStart(ctx context.Context, conn *replication.Conn, s *session) (*replication.Stream, error) {
+func (r *reader) tryStart(ctx context.Context, conn Conn, s *session) (Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	slot, err := conn.SlotState(ctx, r.cfg.Slot)

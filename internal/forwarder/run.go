@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -32,6 +33,11 @@ type Deps struct {
 	// Status makes the document of GET /status from the running figures; nil serves
 	// the figures alone.
 	Status func(context.Context, Figures) (any, error)
+
+	// Of a simulation; nil for the real ones:
+	Server Server                                                   // PostgreSQL
+	Broker func(context.Context, sink.Answers) (sink.Broker, error) // makes one attempt to connect to NATS
+	Random func() float64                                           // spreads waits, from [0, 1); called from several goroutines
 }
 
 // Forwarder forwards one outbox. Run is to be called once; the other methods may be
@@ -56,12 +62,18 @@ func New(cfg Config, deps Deps) (*Forwarder, error) {
 	if err != nil {
 		return nil, err
 	}
+	if deps.Server == nil {
+		deps.Server = sqlServer{cfg: cfg}
+	}
+	if deps.Random == nil {
+		deps.Random = rand.Float64
+	}
 	f := &Forwarder{
 		cfg: cfg, deps: deps, status: deps.Status,
 		queue:  newQueue(queueFactor*cfg.InFlightMax, cfg.InFlightMaxBytes),
 		shared: &shared{}, figures: &figures{},
 	}
-	f.watcher = &watcher{cfg: cfg, log: deps.Log, metrics: deps.Metrics, shared: f.shared, catalog: &catalog{cfg: cfg, log: deps.Log, warned: map[string]bool{}}}
+	f.watcher = &watcher{cfg: cfg, log: deps.Log, metrics: deps.Metrics, shared: f.shared, server: deps.Server}
 	f.machine = newMachine(deps.Log, func(s State) { deps.Metrics.SetState(s.String()) }, time.Now())
 	return f, nil
 }
@@ -97,10 +109,10 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	watchCtx, endWatch := context.WithCancel(context.WithoutCancel(ctx))
 	defer endWatch()
 
-	cat := f.watcher.catalog
 	publisherDone := make(chan struct{})
 	rd := &reader{
-		cfg: f.cfg, log: f.deps.Log, machine: f.machine, queue: f.queue, shared: f.shared, catalog: cat,
+		cfg: f.cfg, log: f.deps.Log, machine: f.machine, queue: f.queue, shared: f.shared, server: f.deps.Server, random: f.deps.Random,
+		catalog:       &catalog{cfg: f.cfg, log: f.deps.Log, server: f.deps.Server, warned: map[string]bool{}},
 		publisherDone: publisherDone,
 		onRetry:       func() { f.deps.Metrics.AddReconnect(metrics.SidePostgres) },
 	}
@@ -110,7 +122,7 @@ func (f *Forwarder) Run(ctx context.Context) error {
 		debug: f.deps.Log.Enabled(ctx, slog.LevelDebug),
 		sink: sink.NewPublisher(sink.PublisherConfig{
 			Client: f.cfg.NATS, Stream: f.cfg.Stream, Subject: f.cfg.Subject, InFlightMax: f.cfg.InFlightMax,
-			AckTimeout: f.cfg.AckTimeout, RateMax: f.cfg.RateMax, Log: f.deps.Log,
+			AckTimeout: f.cfg.AckTimeout, RateMax: f.cfg.RateMax, Log: f.deps.Log, Dial: f.deps.Broker, Random: f.deps.Random,
 		}),
 	}
 	var work, side errgroup.Group

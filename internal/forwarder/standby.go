@@ -2,7 +2,6 @@ package forwarder
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/fault"
@@ -19,11 +18,11 @@ const (
 // standby waits for a slot that somebody else holds.
 type standby struct {
 	reader *reader
-	conn   *replication.Conn
+	conn   Conn
 
-	admin      *replication.Admin
+	admin      Admin
 	lookAt     time.Time
-	leader     holder
+	leader     Holder
 	silentFrom time.Time // since when reply_time has not changed, on our own clock
 	blindPID   uint32    // the walsender whose silence we may not see
 	endedPID   uint32    // the walsender that was told to end
@@ -41,7 +40,7 @@ func (s *standby) wait(ctx context.Context) error {
 			return err
 		}
 	}
-	d := standbyPoll/2 + rand.N(standbyPoll) //nolint:gosec // jitter
+	d := standbyPoll/2 + time.Duration(s.reader.random()*float64(standbyPoll))
 	if !pause(ctx, d) {
 		s.close()
 		return ctx.Err()
@@ -62,13 +61,13 @@ func (s *standby) look(ctx context.Context, now time.Time) error {
 	defer cancel()
 	r := s.reader
 	if s.admin == nil {
-		admin, err := r.catalog.open(ctx)
+		admin, err := r.server.Open(ctx)
 		if err != nil {
 			return err
 		}
 		s.admin = admin
 	}
-	h, held, err := slotHolder(ctx, s.admin, r.cfg.Slot)
+	h, held, err := s.admin.SlotHolder(ctx)
 	if err != nil {
 		return err
 	}
@@ -76,20 +75,20 @@ func (s *standby) look(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	r.machine.setPostgres(StateStandby, "slot "+r.cfg.Slot+" is held by "+h.String(), now)
-	if h.pid != s.leader.pid || h.replyTime != s.leader.replyTime {
+	if h.PID != s.leader.PID || h.ReplyTime != s.leader.ReplyTime {
 		s.silentFrom, s.sawBusy = now, false
 	}
-	s.sawBusy = s.sawBusy || !h.waiting
+	s.sawBusy = s.sawBusy || !h.Waiting
 	s.leader = h
-	if r.cfg.TakeoverAfter > 0 && h.replyTime == "" && s.blindPID != h.pid {
-		s.blindPID = h.pid
+	if r.cfg.TakeoverAfter > 0 && h.ReplyTime == "" && s.blindPID != h.PID {
+		s.blindPID = h.PID
 		r.log.Warn("this role cannot see whether the leader is silent: a frozen one is not taken over from before wal_sender_timeout",
 			"holder", h.String(), "hint", "GRANT pg_read_all_stats TO the role of --database-url")
 	}
-	if r.cfg.TakeoverAfter <= 0 || h.replyTime == "" || s.sawBusy || now.Sub(s.silentFrom) < r.cfg.TakeoverAfter {
+	if r.cfg.TakeoverAfter <= 0 || h.ReplyTime == "" || s.sawBusy || now.Sub(s.silentFrom) < r.cfg.TakeoverAfter {
 		return nil
 	}
-	ended, err := endWalsender(ctx, s.admin, r.cfg.Slot, h.pid)
+	ended, err := s.admin.EndWalsender(ctx, h.PID)
 	if replication.SQLState(err) == "42501" {
 		r.log.Warn("the leader is silent, but this role may not end its walsender", "holder", h.String(), "error", err.Error())
 		s.silentFrom = now
@@ -104,8 +103,8 @@ func (s *standby) look(ctx context.Context, now time.Time) error {
 	}
 	// While its client takes nothing, a walsender hangs in sending its farewell until it is
 	// told a second time: silentFrom stays, so that the next look does.
-	if s.endedPID != h.pid {
-		s.endedPID = h.pid
+	if s.endedPID != h.PID {
+		s.endedPID = h.PID
 		r.log.Warn("ended the silent walsender of the slot to take over", "slot", r.cfg.Slot, "holder", h.String(),
 			"silent", now.Sub(s.silentFrom).Round(time.Second).String())
 	}

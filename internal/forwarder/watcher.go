@@ -26,9 +26,9 @@ type watcher struct {
 	log     *slog.Logger
 	metrics *metrics.Metrics
 	shared  *shared
-	catalog *catalog
+	server  Server
 
-	admin         *replication.Admin
+	admin         Admin
 	away          bool
 	publicationAt time.Time
 
@@ -87,7 +87,7 @@ func (w *watcher) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, watchTimeout)
 	defer cancel()
 	if w.admin == nil {
-		admin, err := w.catalog.open(ctx)
+		admin, err := w.server.Open(ctx)
 		if err != nil {
 			return err
 		}
@@ -111,16 +111,13 @@ func (w *watcher) look(ctx context.Context) error {
 // countDeadLetters reads how many dead letters are open. Without the table, or the right
 // to read it, the figure stays unknown.
 func (w *watcher) countDeadLetters(ctx context.Context) {
-	var open int64
-	table := replication.QuoteName(w.cfg.Table.Schema, "outbox_dead_letter")
-	found, err := w.admin.Lookup(ctx, []any{&open}, "SELECT count(*) FROM "+table+" WHERE resolved_at IS NULL")
-	if err == nil && found {
+	if open, err := w.admin.OpenDeadLetters(ctx); err == nil {
 		w.metrics.SetDeadLetters(open)
 	}
 }
 
 func (w *watcher) lookAtSlot(ctx context.Context) error {
-	slot, err := w.admin.Slot(ctx, w.cfg.Slot)
+	slot, err := w.admin.Slot(ctx)
 	if err != nil {
 		return err //nolint:wrapcheck // it names the slot
 	}
@@ -153,13 +150,11 @@ func (w *watcher) lookAtWalsender(ctx context.Context) error {
 	if pid == 0 {
 		return nil
 	}
-	var busy bool
-	found, err := w.admin.Lookup(ctx, []any{&busy},
-		`SELECT coalesce(wait_event_type NOT IN ('Activity', 'Client'), true) FROM pg_stat_activity WHERE pid = $1::int`, int32(pid))
+	busy, err := w.admin.WalsenderBusy(ctx, pid)
 	if err != nil {
 		return err //nolint:wrapcheck // it is only logged
 	}
-	if found && busy {
+	if busy {
 		w.shared.busyAt.Store(time.Now().UnixNano())
 	}
 	return nil
@@ -187,7 +182,7 @@ func (w *watcher) lookAtPublication(ctx context.Context) error {
 }
 
 func (w *watcher) whyUnpublished(ctx context.Context) (string, error) {
-	findings, err := provision.Preflight(ctx, w.admin, w.cfg.names())
+	findings, err := w.admin.Preflight(ctx)
 	if err != nil {
 		return "", err //nolint:wrapcheck // it names what was looked for
 	}
