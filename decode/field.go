@@ -79,6 +79,16 @@ func (k TypeKind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
+// ParseKind returns the kind of that name.
+func ParseKind(name string) (TypeKind, bool) {
+	for i, n := range kindNames {
+		if n == name {
+			return TypeKind(i), true
+		}
+	}
+	return KindOther, false
+}
+
 // KindOfOID returns the kind of a built-in type; any other OID is KindOther. A domain
 // has an OID of its own: the Decoder resolves it by its Type message.
 //

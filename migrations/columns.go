@@ -4,6 +4,8 @@ package migrations
 type SharedTable struct {
 	Name    string
 	Columns map[string]string // name to type, as format_type writes it
+	// Added are the columns that a later step adds: before it they are not there.
+	Added map[string]string
 }
 
 // SharedTables lists the tables that all outboxes of one schema share, with the columns
@@ -15,7 +17,7 @@ func SharedTables() []SharedTable {
 			"subject": "text", "headers": "jsonb", "payload": "bytea", "reason_code": "text", "reason": "text", "attempts": "integer",
 			"held_behind": "bigint", "first_failed_at": "timestamp with time zone", "dead_at": "timestamp with time zone",
 			"resolved_at": "timestamp with time zone", "resolution": "text",
-		}},
+		}, Added: map[string]string{"event": "bytea"}},
 		{Name: "outbox_request", Columns: map[string]string{
 			"id": "bigint", "kind": "text", "selection": "jsonb", "state": "text", "progress": "jsonb",
 			"requested_at": "timestamp with time zone", "finished_at": "timestamp with time zone", "error": "text",

@@ -13,16 +13,18 @@ import (
 var arrows = map[string][]string{
 	".": {"internal/cli"},
 	"internal/cli": {
-		"decode", "internal/audit", "internal/demo", "internal/devstack", "internal/fault", "internal/forwarder", "internal/metrics", "internal/provision",
+		"decode", "internal/audit", "internal/deadletter", "internal/demo", "internal/devstack", "internal/fault", "internal/forwarder", "internal/metrics",
+		"internal/provision",
 		"internal/redact", "internal/web", "migrations", "replication", "sink",
 	},
 	"internal/forwarder": {
 		"checkpoint", "decode", "replication", "sink",
-		"internal/fault", "internal/metrics", "internal/web",
+		"internal/deadletter", "internal/fault", "internal/metrics", "internal/web",
 		"internal/provision", // asks the catalog the same questions before it starts
 	},
-	"internal/provision": {"decode", "internal/fault", "migrations", "replication", "sink"},
-	"internal/request":   {"decode", "internal/fault", "migrations", "replication"}, // migrations: its tests make the tables
+	"internal/provision":  {"decode", "internal/fault", "migrations", "replication", "sink"},
+	"internal/deadletter": {"decode", "migrations", "replication"},                   // migrations: its tests make the table
+	"internal/request":    {"decode", "internal/fault", "migrations", "replication"}, // migrations: its tests make the tables
 
 	"internal/audit": {"decode", "internal/fault", "internal/provision", "replication", "sink"},
 

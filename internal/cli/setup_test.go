@@ -286,7 +286,7 @@ func TestMigrationsGoUpAndDownAndLeaveTablesOfOthersAlone(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	s.env.run("migrate", "down", "--to", "0", "--yes").want(t, 0)
-	if got := s.env.run("migrate", "up").want(t, 0).stdout; strings.Count(got, "done") != 4 {
+	if got := s.env.run("migrate", "up").want(t, 0).stdout; strings.Count(got, "done") != 5 {
 		t.Errorf("got %q", got)
 	}
 	if got := s.env.run("migrate", "up").want(t, 0).stdout; got != "nothing to do\n" {
@@ -295,7 +295,7 @@ func TestMigrationsGoUpAndDownAndLeaveTablesOfOthersAlone(t *testing.T) {
 	for _, sql := range []string{s.env.run("migrate", "sql", "--down").want(t, 0).stdout, s.env.run("migrate", "sql").want(t, 0).stdout} {
 		testenv.Exec(t, s.database, sql)
 	}
-	if steps, _ := at(t, s.env.run("migrate", "status", "--json").want(t, 0).document(t), "migrations").([]any); len(steps) != 4 || steps[3].(map[string]any)["applied"] != true {
+	if steps, _ := at(t, s.env.run("migrate", "status", "--json").want(t, 0).document(t), "migrations").([]any); len(steps) != 5 || steps[4].(map[string]any)["applied"] != true {
 		t.Errorf("got %v", steps)
 	}
 	s.env.run("migrate", "up", "--to", "99").want(t, 2).says(t, "--to 99 is not a migration")

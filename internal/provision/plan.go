@@ -164,25 +164,36 @@ func (p *Plan) judgeSharedTables(ctx context.Context) error {
 		if t == nil {
 			continue
 		}
-		for name, typ := range shared.Columns {
-			column := t.Column(name)
-			if column != nil && column.Type == typ {
-				continue
-			}
-			have := "no such column"
-			if column != nil {
-				have = "type " + column.Type
-			}
-			judge := p.Differences.fail
-			if shared.Name == "inbox" { // for consumers alone; forwarding does without
-				judge = p.Warnings.warn
-			}
-			judge("table-differs", "rename that table, or put the outbox into a schema of its own with --table SCHEMA.outbox",
-				"table %s was made by somebody else: column %s should be %s, found %s", replication.QuoteName(t.Schema, t.Name), name, typ, have)
-			break
+		wrong := wrongColumn(t, shared)
+		if wrong == "" {
+			continue
 		}
+		judge := p.Differences.fail
+		if shared.Name == "inbox" { // for consumers alone; forwarding does without
+			judge = p.Warnings.warn
+		}
+		judge("table-differs", "rename that table, or put the outbox into a schema of its own with --table SCHEMA.outbox",
+			"table %s was made by somebody else: %s", replication.QuoteName(t.Schema, t.Name), wrong)
 	}
 	return nil
+}
+
+// wrongColumn says which column of a table is not as a migration makes it; empty when none is.
+func wrongColumn(t *replication.TableInfo, shared migrations.SharedTable) string {
+	for name, typ := range shared.Columns {
+		switch column := t.Column(name); {
+		case column == nil:
+			return fmt.Sprintf("column %s should be %s, found no such column", name, typ)
+		case column.Type != typ:
+			return fmt.Sprintf("column %s should be %s, found type %s", name, typ, column.Type)
+		}
+	}
+	for name, typ := range shared.Added {
+		if column := t.Column(name); column != nil && column.Type != typ {
+			return fmt.Sprintf("column %s should be %s, found type %s", name, typ, column.Type)
+		}
+	}
+	return ""
 }
 
 func (p *Plan) planPublication(pg Postgres) {

@@ -71,11 +71,11 @@ func postgresOptions(opts devstack.PostgresOptions) devstack.PostgresOptions {
 }
 
 // NewDatabase makes an empty database and returns its URL for the superuser. It is
-// dropped after the test with its slots.
-func (c *Cluster) NewDatabase(tb testing.TB) string {
+// dropped after the test with its slots. options are those of CREATE DATABASE.
+func (c *Cluster) NewDatabase(tb testing.TB, options ...string) string {
 	tb.Helper()
 	name := UniqueName("db")
-	Exec(tb, c.URL("postgres"), "create database "+name)
+	Exec(tb, c.URL("postgres"), "create database "+name+" "+strings.Join(options, " "))
 	if !c.throwAway {
 		tb.Cleanup(func() {
 			if err := c.dropDatabase(name); err != nil {
