@@ -86,6 +86,11 @@ type natsBroker struct {
 	msg    nats.Msg
 }
 
+// Dialer returns the Dial of a configuration that gives none.
+func Dialer(cfg PublisherConfig) func(context.Context, Answers) (Broker, error) {
+	return func(ctx context.Context, a Answers) (Broker, error) { return dialBroker(ctx, cfg, a) }
+}
+
 // dialBroker makes one attempt to connect, as Dial does.
 func dialBroker(ctx context.Context, cfg PublisherConfig, a Answers) (Broker, error) {
 	c, err := Dial(ctx, cfg.Client, cfg.Log)

@@ -32,6 +32,7 @@ type Encoder struct {
 	text     []byte
 	body     []byte
 	marks    []mark
+	again    *Again // of the present event; nil for a first delivery
 }
 
 // mark is where in the text a header's value lies.
@@ -133,11 +134,14 @@ func (e *Encoder) needID(ev *decode.Event) *Poison {
 // writeID writes the message id. It is the first header, where the server finds it at once.
 func (e *Encoder) writeID(ev *decode.Event) {
 	id := ev.Value(decode.FieldEventID)
-	if ev.Kind(decode.FieldEventID) == decode.KindUUID {
-		e.putValue(hdrMsgID, id)
-		return
-	}
-	e.put(hdrMsgID, func(b []byte) []byte { return appendIDPart(append(b, e.idPrefix...), id) })
+	e.put(hdrMsgID, func(b []byte) []byte {
+		if ev.Kind(decode.FieldEventID) == decode.KindUUID {
+			b = appendHeaderValue(b, id)
+		} else {
+			b = appendIDPart(append(b, e.idPrefix...), id)
+		}
+		return e.again.appendFresh(b)
+	})
 }
 
 func (e *Encoder) writeSubject(ev *decode.Event) {
@@ -189,9 +193,14 @@ func (e *Encoder) putString(name, value string) {
 }
 
 func (e *Encoder) writeHeaders(ev *decode.Event, contentType string) {
-	e.put(HeaderPosition, ev.Position.Append)
+	if e.again == nil {
+		e.put(HeaderPosition, ev.Position.Append)
+	}
 	e.putString(HeaderSource, e.cfg.Source)
 	e.putValue(HeaderEventID, ev.Value(decode.FieldEventID))
+	if e.again != nil {
+		e.writeAgain(ev)
+	}
 	if e.cfg.Headers == HeadersFull {
 		for _, a := range attributeHeaders {
 			value := ev.Value(a.field)

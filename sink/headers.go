@@ -20,6 +20,8 @@ const (
 	HeaderEventID       = "Outbox-Event-Id"
 	HeaderRepublished   = "Outbox-Republished"
 	HeaderOriginalPos   = "Outbox-Original-Position"
+	HeaderRequest       = "Outbox-Request"
+	HeaderLastSequence  = "Outbox-Last-Sequence"
 	hdrEventType        = "Outbox-Event-Type"
 	hdrEventVersion     = "Outbox-Event-Version"
 	hdrAggregateType    = "Outbox-Aggregate-Type"
@@ -51,8 +53,8 @@ var attributeHeaders = []struct {
 var ownHeaders = func() map[string]bool {
 	own := map[string]bool{}
 	for _, name := range []string{
-		HeaderPosition, HeaderSource, HeaderEventID, HeaderRepublished, HeaderOriginalPos, hdrEventType,
-		hdrEventVersion, hdrAggregateType, hdrAggregateID, hdrAggregateVersion, hdrOccurredAt, hdrContentType,
+		HeaderPosition, HeaderSource, HeaderEventID, HeaderRepublished, HeaderOriginalPos, HeaderRequest,
+		HeaderLastSequence, hdrEventType, hdrEventVersion, hdrAggregateType, hdrAggregateID, hdrAggregateVersion, hdrOccurredAt, hdrContentType,
 		hdrPayloadNull,
 	} {
 		own[strings.ToLower(name)] = true

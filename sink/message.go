@@ -80,6 +80,13 @@ const (
 	maxUint64Digits = 20
 )
 
+// with returns the message with one header more.
+func (m *Message) with(name, value string) *Message {
+	more := *m
+	more.lines += name + separator + value + lineEnd
+	return &more
+}
+
 // wireSize returns the bytes that count towards the limits of server and stream,
 // with the headers that the publisher adds for the named stream.
 func (m *Message) wireSize(stream string) int {

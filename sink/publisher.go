@@ -63,6 +63,7 @@ type Publisher struct {
 	origin     Origin
 	began      bool            // Begin was called
 	walk       *walk           // what the stream may hold of the events that come next; nil before it was read
+	newest     newestEvent     // what the stream told of it when it was read last
 	lastSeen   decode.Position // of the newest message that was taken
 	seenAny    bool
 	passed     []string // ids of stored events that the slot did not bring, the first ones
@@ -92,7 +93,7 @@ func NewPublisher(cfg PublisherConfig) *Publisher {
 		limiter: rate.NewLimiter(rate.Inf, 1), condition: ErrConnecting,
 	}
 	if cfg.Dial == nil {
-		p.cfg.Dial = func(ctx context.Context, a Answers) (Broker, error) { return dialBroker(ctx, cfg, a) }
+		p.cfg.Dial = Dialer(cfg)
 	}
 	if cfg.Random == nil {
 		p.cfg.Random = rand.Float64
@@ -373,6 +374,7 @@ func (p *Publisher) open(ctx context.Context, now time.Time) error {
 			"stream", p.cfg.Stream, "last_sequence", t.lastSeq, "acknowledged_sequence", p.seq.acked)
 		p.seq.acked = t.lastSeq
 	}
+	p.newest.acked = p.seq.acked
 	p.seq.synced(t, now)
 	p.judged = false
 	if p.seq.unsettled() == 0 {

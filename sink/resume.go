@@ -42,9 +42,13 @@ const passedMax = 20
 // resume finds out from the stream itself how far we got: it places a walk before the
 // first event that may be stored, and settles what of the unsettled messages is.
 func (p *Publisher) resume(ctx context.Context, t tail) error {
-	source := p.origin.Source()
+	newest, err := findNewest(ctx, p.broker, p.cfg.Stream, p.origin.Source(), p.cfg.Subject)
+	if err != nil {
+		return err
+	}
+	p.newest = newest
 	if p.walk == nil && !p.seenAny {
-		if err := p.judgeNewest(ctx, t); err != nil {
+		if err := p.judgeNewest(t); err != nil {
 			return err
 		}
 	}
@@ -56,12 +60,12 @@ func (p *Publisher) resume(ctx context.Context, t tail) error {
 		from = p.lastSeen
 		from.Ordinal++
 	}
-	first, err := p.whereFrom(ctx, t, source, from)
+	first, last, err := p.whereFrom(ctx, t, from)
 	if err != nil {
 		return err
 	}
 	p.walk = &walk{
-		messages: p.broker, stream: p.cfg.Stream, source: source, nextSeq: first, lastSeq: t.lastSeq,
+		messages: p.broker, stream: p.cfg.Stream, source: p.origin.Source(), nextSeq: first, lastSeq: last,
 		passed: p.passOver,
 	}
 	return p.seq.sift(func(m *Message) (stays, behind bool, err error) {
@@ -74,33 +78,39 @@ func (p *Publisher) resume(ctx context.Context, t tail) error {
 	})
 }
 
-// whereFrom returns the sequence at which the walk begins: behind the end when nothing
-// of ours at or behind a position is stored.
-func (p *Publisher) whereFrom(ctx context.Context, t tail, source string, from decode.Position) (uint64, error) {
-	if t.newest == nil {
-		return t.lastSeq + 1, nil
+// whereFrom returns the sequences between which the walk goes: first is behind last when
+// nothing of ours at or behind a position is stored.
+func (p *Publisher) whereFrom(ctx context.Context, t tail, from decode.Position) (first, last uint64, err error) {
+	last = t.lastSeq
+	newest := p.newest.event
+	if newest == nil {
+		return last + 1, last, nil
 	}
-	last, err := lastEvent(ctx, p.broker, p.cfg.Stream, source, p.cfg.Subject)
-	if err != nil || last == nil {
-		return t.lastSeq + 1, err
+	if p.newest.sure {
+		last = newest.Sequence // what comes behind it was republished, or is not ours
 	}
-	position, err := decode.ParsePosition(last.Position)
+	position, err := decode.ParsePosition(newest.Position)
 	if err != nil {
-		return 0, fmt.Errorf("newest message of %s in stream %q: %w", source, p.cfg.Stream, err)
+		return 0, 0, fmt.Errorf("newest message of %s in stream %q: %w", p.origin.Source(), p.cfg.Stream, err)
 	}
 	if position.Compare(from) < 0 {
-		return t.lastSeq + 1, nil
+		return last + 1, last, nil
 	}
 	filter := ">"
 	if subjects := SubjectsFor(p.cfg.Subject); !t.own && len(subjects) == 1 {
 		filter = subjects[0]
 	}
-	return firstFrom(ctx, p.broker, p.cfg.Stream, source, filter, from, max(1, t.firstSeq), t.lastSeq)
+	s := &search{
+		fetcher: p.broker, stream: p.cfg.Stream, source: p.origin.Source(), filter: filter,
+		from: from, low: max(1, t.firstSeq), high: last + 1,
+	}
+	first, err = s.first(ctx)
+	return first, last, err
 }
 
 // judgeNewest looks, when a session begins, whether the stream's newest message of
 // this outbox can come from this server at all.
-func (p *Publisher) judgeNewest(ctx context.Context, t tail) error {
+func (p *Publisher) judgeNewest(t tail) error {
 	if !t.batched {
 		p.cfg.Log.Warn("the stream takes no fast batches: the order holds only as long as nobody else publishes into it",
 			"stream", p.cfg.Stream, "hint", "nats stream edit "+p.cfg.Stream+" --allow-fast, on nats-server 2.14 or newer")
@@ -109,12 +119,9 @@ func (p *Publisher) judgeNewest(ctx context.Context, t tail) error {
 		p.cfg.Log.Warn("the stream cannot tell what was published before: events are told from each other by message id alone, within the duplicate window",
 			"stream", p.cfg.Stream)
 	}
-	last, err := lastEvent(ctx, p.broker, p.cfg.Stream, p.origin.Source(), p.cfg.Subject)
-	if err != nil {
-		return err
-	}
+	last := p.newest.event
 	if last == nil {
-		if t.newest != nil && t.lastSeq-t.firstSeq >= lastEventLookback {
+		if t.newest != nil && !p.newest.sure && t.lastSeq-t.firstSeq >= lastEventLookback {
 			p.cfg.Log.Warn("no event of this outbox is among the newest messages of the stream: if it holds any, they are told from new ones by message id alone, within the duplicate window",
 				"stream", p.cfg.Stream, "looked_at", lastEventLookback)
 		}

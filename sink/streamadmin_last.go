@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"strconv"
 	"time"
 )
 
@@ -18,42 +19,108 @@ type LastEvent struct {
 // request each.
 const lastEventLookback = 256
 
-// LastEvent finds the newest first delivery of a source ("<system identifier>/<name>").
-// It asks the leader, since replicas may lag. It returns nil when there is none, or none among the newest
+// LastEvent finds the newest first delivery of a source ("<system identifier>/<name>"), behind
+// any number of messages that were republished. It asks the leader, since replicas may lag. It returns nil when there is none, or none among the newest
 // 256 messages nor at the end of the template's subjects.
 func (c *Client) LastEvent(ctx context.Context, stream, source, template string) (*LastEvent, error) {
-	return lastEvent(ctx, c, stream, source, template)
+	n, err := findNewest(ctx, c, stream, source, template)
+	return n.event, err
 }
 
-func lastEvent(ctx context.Context, r fetcher, stream, source, template string) (*LastEvent, error) {
+// newestEvent is what a stream tells of the newest first delivery of a source.
+type newestEvent struct {
+	event *LastEvent // nil when there is none, or none was found
+	// sure says that no other first delivery of the source is newer.
+	sure bool
+	// acked is the highest sequence that the publisher had seen acknowledged by then.
+	acked uint64
+}
+
+func findNewest(ctx context.Context, r fetcher, stream, source, template string) (newestEvent, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*apiTimeout)
 	defer cancel()
 	newest, err := r.Message(ctx, stream, MessageQuery{LastBySubject: ">"})
 	if err != nil || newest == nil {
-		return nil, err
+		return newestEvent{sure: err == nil}, err
 	}
-	if newest.isFrom(source) {
-		return newest.event(), nil
+	n, below, err := leadToNewest(ctx, r, stream, source, newest)
+	if err != nil || below == 0 {
+		return n, err
 	}
 	for _, subject := range SubjectsFor(template) {
 		m, err := r.Message(ctx, stream, MessageQuery{LastBySubject: subject})
 		if err != nil {
-			return nil, err
+			return newestEvent{}, err
 		}
-		if m != nil && m.isFrom(source) {
-			return m.event(), nil
+		if m == nil || m.Sequence >= below {
+			continue
 		}
-	}
-	for back := uint64(1); back < lastEventLookback && newest.Sequence > back; back++ {
-		m, err := r.Message(ctx, stream, MessageQuery{Seq: newest.Sequence - back})
+		n, end, err := leadToNewest(ctx, r, stream, source, m)
 		if err != nil {
-			return nil, err
+			return newestEvent{}, err
 		}
-		if m != nil && m.isFrom(source) {
-			return m.event(), nil
+		if end == 0 && n.event != nil {
+			return newestEvent{event: n.event}, nil // on other subjects there may be a newer one
 		}
 	}
-	return nil, nil
+	for back := 1; back < lastEventLookback && below > 1; back++ {
+		below--
+		m, err := r.Message(ctx, stream, MessageQuery{Seq: below})
+		if err != nil {
+			return newestEvent{}, err
+		}
+		if m == nil {
+			continue
+		}
+		n, end, err := leadToNewest(ctx, r, stream, source, m)
+		if err != nil || end == 0 {
+			return n, err
+		}
+		below = end
+	}
+	return newestEvent{sure: below <= 1}, nil
+}
+
+// leadToNewest follows a message to the newest first delivery of a source at or before
+// it: the message is that one itself, or was republished by the source, and points to it.
+// below is 0 when that leads to an end; else only messages before it can be the one.
+func leadToNewest(ctx context.Context, r fetcher, stream, source string, m *Fetched) (n newestEvent, below uint64, err error) {
+	if m.isFrom(source) {
+		return newestEvent{event: m.event(), sure: true}, 0, nil
+	}
+	seq, ok := m.lastSequence(source)
+	if !ok {
+		return newestEvent{}, m.Sequence, nil
+	}
+	if seq == 0 {
+		return newestEvent{sure: true}, 0, nil
+	}
+	target, err := r.Message(ctx, stream, MessageQuery{Seq: seq})
+	if err != nil {
+		return newestEvent{}, 0, err
+	}
+	if target != nil && target.isFrom(source) {
+		return newestEvent{event: target.event(), sure: true}, 0, nil
+	}
+	// It is gone: with all before it, or it alone.
+	first, err := r.Message(ctx, stream, MessageQuery{Seq: 1, NextBySubject: ">"})
+	if err != nil {
+		return newestEvent{}, 0, err
+	}
+	if first == nil || first.Sequence > seq {
+		return newestEvent{sure: true}, 0, nil
+	}
+	return newestEvent{}, seq, nil
+}
+
+// lastSequence returns where the newest first delivery of a source was when a message was
+// republished, 0 when there was none; ok is false for every other message.
+func (m *Fetched) lastSequence(source string) (seq uint64, ok bool) {
+	if m.Header.Get(HeaderSource) != source || m.Header.Get(HeaderRepublished) == "" {
+		return 0, false
+	}
+	seq, err := strconv.ParseUint(m.Header.Get(HeaderLastSequence), 10, 64)
+	return seq, err == nil && seq < m.Sequence
 }
 
 func (m *Fetched) event() *LastEvent {
