@@ -25,6 +25,20 @@ func ServerDetail(err error) string {
 	return ""
 }
 
+// SettingError says that the connection string names a setting that the server does not
+// know. Its SQLSTATE is that of a missing slot, hence a type of its own.
+type SettingError struct{ err error }
+
+// Error returns the server's words.
+func (e *SettingError) Error() string { return e.err.Error() }
+
+// Hint says what to look at.
+func (e *SettingError) Hint() string {
+	return "look at the options in --database-url: what libpq does not know is a setting of the server"
+}
+
+const stateUndefinedObject = "42704"
+
 // ErrStreamEnded says that the server ended the stream in good order, as it does
 // when it shuts down.
 var ErrStreamEnded = errors.New("the server ended the replication stream")
@@ -51,6 +65,9 @@ func maskConnectError(err error) error {
 	}
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {
+		if pgErr.Code == stateUndefinedObject {
+			return &SettingError{pgErr}
+		}
 		return pgErr
 	}
 	var connect *pgconn.ConnectError

@@ -87,6 +87,14 @@ func (m *Message) with(name, value string) *Message {
 	return &more
 }
 
+// recordBytes is what the file store of nats-server adds to the headers, body and subject of a message.
+const recordBytes = 34
+
+// storedSize returns the bytes that a message takes in the stream, within a few.
+func (m *Message) storedSize(stream string) int {
+	return m.wireSize(stream) + len(m.Subject) + recordBytes
+}
+
 // wireSize returns the bytes that count towards the limits of server and stream,
 // with the headers that the publisher adds for the named stream.
 func (m *Message) wireSize(stream string) int {

@@ -27,6 +27,11 @@ func (p *Publisher) judge(now time.Time) error {
 	}
 	row := fault.JetStreamRow(strconv.Itoa(c.code))
 	switch {
+	case c.code == codeOtherStream && !p.otherStream:
+		// Another stream has the subject. Whether ours has lost it (then this event is poison)
+		// is known once it has been read again; if not, somebody stands between us and it.
+		p.otherStream = true
+		return nil
 	case row.Resync:
 		switch {
 		case p.seq.fruitless >= fruitlessRounds:
@@ -49,12 +54,25 @@ func (p *Publisher) judge(now time.Time) error {
 	case row.Class == fault.Operator || row.Class == fault.Poison:
 		return fault.NewOperator("stream-refuses", fmt.Sprintf("stream %q refused a message with error %d: %s", p.cfg.Stream, c.code, row.Title), row.Hint, nil)
 	default:
-		p.wait(now, fmt.Errorf("stream %q refuses messages with error %d: %s", p.cfg.Stream, c.code, row.Title))
+		p.wait(now, fmt.Errorf("stream %q refuses messages with error %d: %s%s", p.cfg.Stream, c.code, row.Title, inBrackets(row.Hint)))
 		return nil
 	}
 }
 
-const codeMsgTooLarge = 10054
+// inBrackets is a next step as the end of a sentence; empty without one.
+func inBrackets(hint string) string {
+	if hint == "" {
+		return ""
+	}
+	return " (" + hint + ")"
+}
+
+// JetStream error codes that are looked at more closely than their rows.
+const (
+	codeMsgTooLarge          = 10054
+	codeOtherStream          = 10060
+	codeNotEnabledForAccount = 10039
+)
 
 // poisonedAt takes a message and all behind it back: what comes before it is still
 // published, then Step returns the poison.
@@ -77,7 +95,7 @@ func (p *Publisher) judgeTimeout(now time.Time) error {
 			return nil
 		}
 	}
-	p.wait(now, fmt.Errorf("stream %q did not answer within %s", p.cfg.Stream, p.cfg.AckTimeout))
+	p.wait(now, fmt.Errorf("stream %q did not answer within %s (if it goes on, the log of nats-server tells why: after a full disk it has to be restarted)", p.cfg.Stream, p.cfg.AckTimeout))
 	return nil
 }
 
@@ -98,12 +116,15 @@ func (p *Publisher) waitOrFail(ctx context.Context, now time.Time, err error) er
 	}
 	if code := ErrorCode(err); code != 0 {
 		row := fault.JetStreamRow(strconv.Itoa(code))
-		if row.Class == fault.Operator {
+		// JetStream that is taken away from a running forwarder is waited for like a right: a
+		// server whose disk is full says the same.
+		if row.Class == fault.Operator && (code != codeNotEnabledForAccount || !p.limits.subjectsKnown) {
 			return fault.NewOperator("jetstream", row.Title, row.Hint, err)
 		}
-		if row.Hint != "" {
-			err = fmt.Errorf("%w (%s)", err, row.Hint)
-		}
+		err = fmt.Errorf("%w%s", err, inBrackets(row.Hint))
+	}
+	if NoJetStream(err) {
+		err = fmt.Errorf("%w (%s)", err, NoJetStreamHint)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		// Nobody answers what was not allowed to be asked or to be heard.
@@ -117,3 +138,9 @@ func (p *Publisher) waitOrFail(ctx context.Context, now time.Time, err error) er
 	p.wait(now, err)
 	return nil
 }
+
+// NoJetStream tells whether a request failed since nobody takes requests to JetStream.
+func NoJetStream(err error) bool { return errors.Is(err, nats.ErrNoResponders) }
+
+// NoJetStreamHint is the next step then.
+const NoJetStreamHint = "JetStream is off on this nats-server, or the one that has it is not connected to it"

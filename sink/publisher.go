@@ -56,24 +56,26 @@ type Publisher struct {
 	limiter *rate.Limiter
 	wake    chan struct{}
 
-	broker     Broker
-	abort      atomic.Pointer[Broker]
-	epoch      atomic.Uint64 // disconnects of the present connection
-	seenEpo    uint64
-	origin     Origin
-	began      bool            // Begin was called
-	walk       *walk           // what the stream may hold of the events that come next; nil before it was read
-	newest     newestEvent     // what the stream told of it when it was read last
-	lastSeen   decode.Position // of the newest message that was taken
-	seenAny    bool
-	passed     []string // ids of stored events that the slot did not bring, the first ones
-	warnedPart bool
-	phantoms   uint64 // how many
-	limits     streamLimits
-	readAt     time.Time
-	everOpen   bool    // something was acknowledged once
-	poison     *Poison // a message that was taken and can never be stored
-	everConn   bool    // the server took our credentials once
+	broker      Broker
+	abort       atomic.Pointer[Broker]
+	epoch       atomic.Uint64 // disconnects of the present connection
+	seenEpo     uint64
+	origin      Origin
+	began       bool            // Begin was called
+	walk        *walk           // what the stream may hold of the events that come next; nil before it was read
+	newest      newestEvent     // what the stream told of it when it was read last
+	lastSeen    decode.Position // of the newest message that was taken
+	seenAny     bool
+	passed      []string // ids of stored events that the slot did not bring, the first ones
+	warnedPart  bool
+	warnedDrop  bool
+	otherStream bool   // the last refusal was that another stream has the subject
+	phantoms    uint64 // how many
+	limits      streamLimits
+	readAt      time.Time
+	everOpen    bool    // something was acknowledged once
+	poison      *Poison // a message that was taken and can never be stored
+	everConn    bool    // the server took our credentials once
 
 	backoff   *backoff.ExponentialBackOff
 	retryAt   time.Time
@@ -197,6 +199,9 @@ func (p *Publisher) fits(m *Message) *Poison {
 	case p.limits.maxMsgSize > 0 && size > p.limits.maxMsgSize:
 		code = PoisonTooLarge
 		reason = fmt.Sprintf("%d bytes with headers, max_msg_size of stream %q is %d", size, p.cfg.Stream, p.limits.maxMsgSize)
+	case p.limits.maxBytes > 0 && int64(m.storedSize(p.cfg.Stream)) > p.limits.maxBytes:
+		code = PoisonTooLarge
+		reason = fmt.Sprintf("%d bytes with headers; stream %q keeps max_bytes %d and would drop it at once", size, p.cfg.Stream, p.limits.maxBytes)
 	default:
 		return nil
 	}
@@ -256,7 +261,7 @@ func (p *Publisher) Step(ctx context.Context, now time.Time, more bool) error {
 func (p *Publisher) Settled() []Settlement {
 	s := p.seq.takeSettled()
 	if len(s) > 0 {
-		p.everOpen = true
+		p.everOpen, p.otherStream = true, false
 		p.condition = nil
 		p.backoff.Reset()
 	}

@@ -145,6 +145,11 @@ func (p *Publisher) judgeNewest(t tail) error {
 // judgeSubjects looks, as long as nothing has been published, whether the stream covers
 // what the subject template makes.
 func (p *Publisher) judgeSubjects(l streamLimits) error {
+	if l.dropsPerSubj && !p.warnedDrop {
+		p.warnedDrop = true
+		p.cfg.Log.Warn("the stream drops the oldest messages of each subject at max_msgs_per_subject, also such as no consumer has seen, and acknowledges all the same",
+			"stream", p.cfg.Stream, "hint", "nats stream edit "+p.cfg.Stream+" --max-msgs-per-subject=-1")
+	}
 	if p.everOpen || p.cfg.Subject == "" {
 		return nil
 	}

@@ -53,6 +53,9 @@ type StreamStatus struct {
 
 const retentionLimits = "limits"
 
+// discardOld is the policy that makes room at a limit by dropping the oldest messages.
+const discardOld = "old"
+
 // Difference is a setting of a stream that is not what it should be.
 type Difference struct {
 	Setting string // in the words of the nats CLI's JSON

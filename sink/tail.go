@@ -14,9 +14,13 @@ const apiTimeout = 3 * time.Second
 
 // streamLimits is what a message must fit into.
 type streamLimits struct {
-	subjects      []string
-	maxPayload    int // of the server, headers included
-	maxMsgSize    int // of the stream, headers included; <= 0 is none
+	subjects   []string
+	maxPayload int // of the server, headers included
+	maxMsgSize int // of the stream, headers included; <= 0 is none
+	// maxBytes is the size of a stream that makes room by dropping the oldest messages: what
+	// is larger is acknowledged and dropped. <= 0 is none.
+	maxBytes      int64
+	dropsPerSubj  bool // it drops the oldest messages of a subject, however new
 	subjectsKnown bool
 }
 
@@ -58,6 +62,9 @@ func readTail(ctx context.Context, b Broker, stream, source string) (tail, strea
 	limits := streamLimits{
 		subjects: st.Subjects, subjectsKnown: true,
 		maxPayload: b.MaxPayload(), maxMsgSize: int(st.MaxMsgSize),
+	}
+	if st.Discard == discardOld {
+		limits.maxBytes, limits.dropsPerSubj = st.MaxBytes, st.MaxMsgsPerSubj > 0
 	}
 	if err := usable(st); err != nil {
 		return tail{}, limits, err

@@ -57,6 +57,13 @@ func explain(err error) error {
 	if errors.As(err, &config) {
 		return fault.NewOperator("nats-config", config.What, config.Hint, nil)
 	}
+	var setting *replication.SettingError
+	if errors.As(err, &setting) {
+		return fault.NewOperator("database-url", err.Error(), setting.Hint(), nil)
+	}
+	if sink.NoJetStream(err) {
+		return fault.NewTransient("", sink.NoJetStreamHint, err)
+	}
 	var row fault.Row
 	switch state, code := replication.SQLState(err), sink.ErrorCode(err); {
 	case state != "":

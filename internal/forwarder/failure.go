@@ -51,6 +51,10 @@ func classify(err error, everStreamed bool) *fault.Error {
 		}
 		return fault.NewOperator("decode", err.Error(), hint, nil)
 	}
+	var setting *replication.SettingError
+	if errors.As(err, &setting) {
+		return fault.NewOperator("database-url", err.Error(), setting.Hint(), nil)
+	}
 	state := replication.SQLState(err)
 	if state == "" {
 		return fault.NewTransient("", "", err)

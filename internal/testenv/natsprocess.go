@@ -33,16 +33,25 @@ type NATSServer struct {
 }
 
 // NATSProcess starts a nats-server as its own process, for this test alone. config is more
-// server configuration text. The first use on a machine builds the server.
+// server configuration text; a jetstream block in it replaces the standard one and has to
+// name StoreDir. The first use on a machine builds the server.
 func NATSProcess(tb testing.TB, config ...string) *NATSServer {
+	tb.Helper()
+	return NATSProcessIn(tb, tb.TempDir(), config...)
+}
+
+// StoreDir stands, in the configuration text of a NATSServer, for the folder of its JetStream store.
+const StoreDir = "{store_dir}"
+
+// NATSProcessIn is NATSProcess with the server's store, log and configuration in a given folder.
+func NATSProcessIn(tb testing.TB, home string, config ...string) *NATSServer {
 	tb.Helper()
 	port, err := devstack.FreePort(tb.Context())
 	if err != nil {
 		tb.Fatal(err)
 	}
-	n := &NATSServer{tb: tb, bin: natsServerBinary(tb), home: tb.TempDir(), port: port}
-	text := devstack.NATSConfig(port, n.home, strings.Join(config, "\n"))
-	if err := os.WriteFile(n.configFile(), []byte(text), 0o600); err != nil {
+	n := &NATSServer{tb: tb, bin: natsServerBinary(tb), home: home, port: port}
+	if err := n.configure(config); err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
@@ -182,11 +191,16 @@ func (n *NATSServer) Thaw() { n.signal(syscall.SIGCONT) }
 // Reload makes the server read its configuration again, with other text after the standard one.
 func (n *NATSServer) Reload(config ...string) {
 	n.tb.Helper()
-	text := devstack.NATSConfig(n.port, n.home, strings.Join(config, "\n"))
-	if err := os.WriteFile(n.configFile(), []byte(text), 0o600); err != nil {
+	if err := n.configure(config); err != nil {
 		n.tb.Errorf("reload nats-server: %v", err)
 	}
 	n.signal(syscall.SIGHUP)
+}
+
+func (n *NATSServer) configure(config []string) error {
+	text := devstack.NATSConfig(n.port, n.home, strings.Join(config, "\n"))
+	text = strings.ReplaceAll(text, StoreDir, filepath.Join(n.home, "jetstream"))
+	return os.WriteFile(n.configFile(), []byte(text), 0o600)
 }
 
 func (n *NATSServer) signal(sig syscall.Signal) {
