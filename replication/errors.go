@@ -49,6 +49,17 @@ type NoticeError struct {
 	Severity string
 	SQLState string
 	Message  string
+	// SourceFile is the file of the server's source that warned, whatever the language of
+	// the message.
+	SourceFile string
+}
+
+// SkipsPublication tells whether the output plugin says that it leaves out a publication
+// that it does not find, and with it the rows. Other parts of the server warn with the
+// same SQLSTATE of what passes, such as a standby in synchronized_standby_slots that is away.
+func (e *NoticeError) SkipsPublication() bool {
+	const objectNotInPrerequisiteState = "55000"
+	return e.SQLState == objectNotInPrerequisiteState && e.SourceFile == "pgoutput.c"
 }
 
 // Error returns the server's words.

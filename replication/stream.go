@@ -95,7 +95,7 @@ func (s *Stream) Receive(deadline time.Time) (Frame, error) {
 	case *pgproto3.ErrorResponse:
 		return Frame{}, fmt.Errorf("replication stream: %w", pgconn.ErrorResponseToPgError(m))
 	case *pgproto3.NoticeResponse:
-		return Frame{}, &NoticeError{Severity: m.SeverityUnlocalized, SQLState: m.Code, Message: m.Message}
+		return Frame{}, &NoticeError{Severity: m.SeverityUnlocalized, SQLState: m.Code, Message: m.Message, SourceFile: m.File}
 	case *pgproto3.CopyDone, *pgproto3.CommandComplete, *pgproto3.ReadyForQuery:
 		return Frame{}, ErrStreamEnded
 	case *pgproto3.ParameterStatus:

@@ -13,10 +13,9 @@ import (
 
 // SQLSTATEs that the reader turns on.
 const (
-	sqlStateObjectInUse       = "55006"
-	sqlStateNotInPrerequisite = "55000"
-	sqlStateAdminShutdown     = "57P01"
-	sqlStateCannotConnectNow  = "57P03"
+	sqlStateObjectInUse      = "55006"
+	sqlStateAdminShutdown    = "57P01"
+	sqlStateCannotConnectNow = "57P03"
 )
 
 // rightsStates are failures that stop a start, and that a running forwarder waits

@@ -34,11 +34,12 @@ func (r *reader) streamLoop(ctx context.Context) error {
 		frame, err := r.stream.Receive(deadline)
 		if err != nil {
 			var notice *replication.NoticeError
-			if errors.As(err, &notice) && notice.SQLState != sqlStateNotInPrerequisite {
-				r.log.Warn("notice from PostgreSQL", "notice", notice.Error())
-				continue
+			if !errors.As(err, &notice) || notice.SkipsPublication() {
+				return err
 			}
-			return err
+			r.heard()
+			r.notice(notice, time.Now())
+			continue
 		}
 		switch frame.Kind {
 		case replication.FrameNone:
@@ -52,6 +53,17 @@ func (r *reader) streamLoop(ctx context.Context) error {
 				return r.leaveSettled(ctx, err)
 			}
 		}
+	}
+}
+
+// noticeEvery is how often a notice that the server repeats is logged.
+const noticeEvery = time.Minute
+
+// notice logs what the server says inside the stream, some of it once a second.
+func (r *reader) notice(n *replication.NoticeError, now time.Time) {
+	if text := n.Error(); text != r.noticeText || now.Sub(r.noticeAt) >= noticeEvery {
+		r.noticeText, r.noticeAt = text, now
+		r.log.Warn("notice from PostgreSQL", "notice", text)
 	}
 }
 
