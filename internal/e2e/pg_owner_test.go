@@ -141,3 +141,28 @@ func TestForwarderWithoutTakeoverWaitsUntilTheServerReapsTheGhost(t *testing.T) 
 	o.expectAll()
 	o.waitConfirmed()
 }
+
+// The slot is made anew some seconds after a promotion, as cluster managers do: neither
+// the former leader nor those that stood by give up meanwhile.
+func TestStandbysWaitForASlotThatIsMadeAnewAfterAFailover(t *testing.T) {
+	o := newOutbox(t, testenv.NATS(t).URL())
+	first, second := o.startStreaming(), o.start()
+	second.WaitLine(`"msg":"standby"`, testenv.Deadline)
+	o.insert("before", 5)
+	o.waitStored(5)
+	o.waitConfirmed()
+	o.exec(`DO $$ BEGIN FOR i IN 1..10000 LOOP BEGIN
+		PERFORM pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '` + o.slot + `' AND active;
+		PERFORM pg_drop_replication_slot('` + o.slot + `'); EXIT;
+		EXCEPTION WHEN object_in_use THEN PERFORM pg_sleep(0.001); END; END LOOP; END $$`)
+	second.WaitLine(`"msg":"backing off".*does not exist`, testenv.Deadline)
+	o.exec("SELECT pg_create_logical_replication_slot('" + o.slot + "', 'pgoutput')")
+	o.insert("after", 5)
+	o.waitStored(10)
+	o.waitConfirmed()
+	for _, p := range []*testenv.Program{first, second} {
+		p.Signal(syscall.SIGTERM)
+		p.WaitExit(0, testenv.Deadline)
+	}
+	o.expectAll()
+}

@@ -49,7 +49,9 @@ type reader struct {
 
 	session      *session
 	everStreamed bool
+	sawSlot      bool      // the slot was there once
 	streamedAt   time.Time // when the present stream began; zero without one
+	waited       bool      // the present connection has waited for the slot as a standby
 	missingAt    time.Time // since when a slot that was there before is missing
 
 	// Of the present stream.
@@ -63,6 +65,8 @@ type reader struct {
 	askedSince  time.Time
 	stopSeenAt  time.Time
 	replyOwed   bool
+	noticeText  string // logged last
+	noticeAt    time.Time
 	decoder     *decode.Decoder
 	stream      Stream
 	framesToRun int
@@ -87,7 +91,7 @@ func (r *reader) run(ctx context.Context) error {
 		if f.Class != fault.Transient {
 			return f
 		}
-		if !r.streamedAt.IsZero() && time.Since(r.streamedAt) > flapping {
+		if r.waited || !r.streamedAt.IsZero() && time.Since(r.streamedAt) > flapping {
 			bo.Reset()
 		}
 		r.onRetry()
@@ -109,7 +113,7 @@ const slotMissingFor = 30 * time.Second
 
 // secondLook lets a missing slot be looked for once more where it was there before.
 func (r *reader) secondLook(f *fault.Error) *fault.Error {
-	if f.Code != "slot-missing" || !r.everStreamed {
+	if f.Code != "slot-missing" || !r.sawSlot {
 		r.missingAt = time.Time{}
 		return f
 	}
@@ -137,7 +141,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // once connects, streams, and returns what ended it.
 func (r *reader) once(ctx context.Context) error {
-	r.streamedAt = time.Time{}
+	r.streamedAt, r.waited = time.Time{}, false
 	conn, err := r.server.Connect(ctx)
 	if err != nil {
 		return err
@@ -173,6 +177,11 @@ func (r *reader) once(ctx context.Context) error {
 func (r *reader) identify(ctx context.Context, conn Conn) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
+	// Asked first: a server that is not in recovery keeps its timeline as long as the
+	// connection lasts, a standby may be promoted between two questions.
+	if _, err := r.slotState(ctx, conn); err != nil {
+		return nil, err
+	}
 	sys, err := conn.IdentifySystem(ctx)
 	if err != nil {
 		return nil, err
@@ -197,6 +206,7 @@ func (r *reader) acquire(ctx context.Context, conn Conn, s *session) (Stream, er
 		if err == nil || replication.SQLState(err) != sqlStateObjectInUse {
 			return stream, err
 		}
+		r.waited = true
 		if err := waiting.wait(ctx); err != nil {
 			return nil, err
 		}
@@ -210,12 +220,9 @@ func (r *reader) acquire(ctx context.Context, conn Conn, s *session) (Stream, er
 func (r *reader) tryStart(ctx context.Context, conn Conn, s *session) (Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	slot, err := conn.SlotState(ctx, r.cfg.Slot)
+	slot, err := r.slotState(ctx, conn)
 	if err != nil {
 		return nil, err
-	}
-	if slot.InRecovery {
-		return nil, fault.NewTransient("the server is a standby (in recovery)", "", nil)
 	}
 	if !slot.Exists {
 		return nil, fault.NewOperator("slot-missing", fmt.Sprintf("slot %s does not exist on this server", r.cfg.Slot),
@@ -225,6 +232,19 @@ func (r *reader) tryStart(ctx context.Context, conn Conn, s *session) (Stream, e
 	return conn.Start(ctx, replication.StartOptions{
 		Slot: r.cfg.Slot, Publication: r.cfg.Publication, StartLSN: slot.ConfirmedLSN, Messages: r.cfg.Messages,
 	})
+}
+
+// slotState reads the slot, on a primary only.
+func (r *reader) slotState(ctx context.Context, conn Conn) (replication.SlotState, error) {
+	slot, err := conn.SlotState(ctx, r.cfg.Slot)
+	if err != nil {
+		return slot, err
+	}
+	if slot.InRecovery {
+		return slot, fault.NewTransient("the server is a standby (in recovery)", "", nil)
+	}
+	r.sawSlot = r.sawSlot || slot.Exists
+	return slot, nil
 }
 
 // begin prepares the state of a stream that has started. Only now, with the slot in
