@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/testenv"
 )
 
@@ -314,4 +316,30 @@ func (o *outbox) waitForwarded() {
 	o.expectAll()
 	o.waitConfirmed()
 	p.Kill()
+}
+
+// The acknowledgement of the good events and the finding that the next one can never be
+// stored may come in the same moment.
+func TestWhatIsAcknowledgedIsConfirmedAlsoWhenTheNextEventEndsTheForwarder(t *testing.T) {
+	server := testenv.NATSProcess(t)
+	o := newOutbox(t, server.URL())
+	p := o.startStreaming()
+	o.insert("before", 1)
+	o.waitConfirmed()
+	const maxMsgSize = 3000
+	o.updateStream(func(c *jetstream.StreamConfig) { c.MaxMsgSize = maxMsgSize })
+	server.Kill()
+	p.WaitLine(`"msg":"backing off"`, testenv.Deadline)
+	o.insert("good", 5)
+	good := o.walEndLSN()
+	o.exec(`INSERT INTO public.outbox (aggregate_type, aggregate_id, event_type, payload)
+		SELECT 'order', 'big', 'placed', to_jsonb(string_agg(md5(i::text), '')) FROM generate_series(1, 300) i`)
+	server.Start()
+	p.WaitExit(3, testenv.Deadline)
+	if n := len(o.ours()); n != 6 {
+		t.Fatalf("%d events are stored, want 6", n)
+	}
+	if confirmed := parseLSN(t, o.confirmed()); confirmed < good {
+		t.Errorf("confirmed %s, the good events end at %s", confirmed, good)
+	}
 }

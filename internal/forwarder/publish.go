@@ -57,7 +57,10 @@ func (p *publisher) run(ctx, drain context.Context) error {
 				return p.halt
 			}
 		} else if holding && p.halt == nil {
-			if err := p.feed(ctx, now); err != nil {
+			err := p.feed(ctx, now)
+			now = time.Now() // it may have read in the stream for a while
+			if err != nil {
+				p.takeSettled(now)
 				return err
 			}
 			more = (p.next < len(p.items) && p.items[p.next].kind == itemEvent) && p.rateLeft(now)
@@ -227,17 +230,20 @@ func (p *publisher) step(ctx, drain context.Context, now time.Time, more bool) e
 	if stopping(ctx) {
 		stepCtx = drain
 	}
-	if err := p.sink.Step(stepCtx, now, more); err != nil {
-		var poison *sink.Poison
-		if errors.As(err, &poison) {
-			return poisonFault(poison, p.cfg.Slot)
-		}
-		return err //nolint:wrapcheck // it is the user's sentence already
+	err := p.sink.Step(stepCtx, now, more)
+	p.takeSettled(now)
+	var poison *sink.Poison
+	if errors.As(err, &poison) {
+		return poisonFault(poison, p.cfg.Slot)
 	}
-	settled := p.sink.Settled()
-	if len(settled) > 0 {
+	return err //nolint:wrapcheck // it is the user's sentence already
+}
+
+// takeSettled takes what was settled, also by the step that failed: what is acknowledged
+// is to be confirmed before the forwarder leaves.
+func (p *publisher) takeSettled(now time.Time) {
+	if settled := p.sink.Settled(); len(settled) > 0 {
 		p.settle(settled)
 	}
 	p.report(now)
-	return nil
 }
