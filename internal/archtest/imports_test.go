@@ -26,7 +26,7 @@ var arrows = map[string][]string{
 	"internal/deadletter": {"decode", "migrations", "replication"},                   // migrations: its tests make the table
 	"internal/request":    {"decode", "internal/fault", "migrations", "replication"}, // migrations: its tests make the tables
 
-	"internal/audit": {"decode", "internal/fault", "internal/provision", "replication", "sink"},
+	"internal/audit": {"decode", "internal/deadletter", "internal/fault", "internal/provision", "replication", "sink"},
 
 	// The stages. One arrow between them: the sink takes the Event.
 	"replication": {},

@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -39,6 +40,25 @@ func Mark(ctx context.Context, admin *replication.Admin) (pglogrepl.LSN, error) 
 		return 0, fmt.Errorf("read position of the mark: %w", err)
 	}
 	return lsn, nil
+}
+
+// readWALPlace returns where the server writes now, and on which timeline.
+func readWALPlace(ctx context.Context, admin *replication.Admin) (pglogrepl.LSN, uint32, error) {
+	var text, file string
+	_, err := admin.Lookup(ctx, []any{&text, &file}, "SELECT pg_current_wal_insert_lsn()::text, pg_walfile_name(pg_current_wal_insert_lsn())")
+	if err != nil {
+		return 0, 0, fmt.Errorf("read end of WAL: %w", err)
+	}
+	lsn, err := pglogrepl.ParseLSN(text)
+	if err != nil {
+		return 0, 0, fmt.Errorf("read end of WAL: %w", err)
+	}
+	const digits = 8 // of the timeline, in hexadecimal
+	timeline, err := strconv.ParseUint(file[:min(digits, len(file))], 16, 32)
+	if err != nil {
+		return 0, 0, fmt.Errorf("read timeline: %w", err)
+	}
+	return lsn, uint32(timeline), nil
 }
 
 // confirmed is the position that a slot has confirmed; 0 when it has none.

@@ -6,6 +6,7 @@ func commands() []command {
 		startCommand(),
 		setupCommand(),
 		statusCommand(),
+		verifyCommand(),
 		waitCommand(),
 		migrateCommand(),
 		slotCommand(),

@@ -56,6 +56,8 @@ func TestPrintedRoleForwardsAndTakesOverFromAFrozenLeader(t *testing.T) {
 	leader.WaitLine(standbyLine(taken), testenv.Deadline)
 	o.expectAll()
 	o.waitConfirmed()
+	d, _ := o.verify(0)
+	o.expectVerified(d, "checked 20, in stream 20")
 	for _, p := range []*testenv.Program{leader, standby} { // they hold the role's sessions
 		p.Signal(syscall.SIGTERM)
 		p.WaitExit(0, testenv.Deadline)

@@ -47,9 +47,11 @@ func producerNotes(names Names) string {
 
 // natsNotes are the permissions of the forwarder's NATS user.
 func natsNotes(spec sink.StreamSpec) string {
-	return fmt.Sprintf(`-- The forwarder's NATS user needs to publish to %s,
--- $JS.API.STREAM.INFO.%s and $JS.API.STREAM.MSG.GET.%s, and to subscribe to _INBOX.>
-`, strings.Join(spec.Subjects, ", "), spec.Name, spec.Name)
+	return fmt.Sprintf(`-- The forwarder's NATS user needs to publish to %[1]s,
+-- $JS.API.STREAM.INFO.%[2]s and $JS.API.STREAM.MSG.GET.%[2]s, and to subscribe to _INBOX.>
+-- verify also publishes to $JS.API.CONSUMER.CREATE.%[2]s.>, $JS.API.CONSUMER.MSG.NEXT.%[2]s.>
+-- and $JS.API.CONSUMER.DELETE.%[2]s.>
+`, strings.Join(spec.Subjects, ", "), spec.Name)
 }
 
 // Script returns the plan as SQL that psql can run, with the stream's configuration in

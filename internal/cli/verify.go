@@ -1,0 +1,189 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/audit"
+	"github.com/outbox-cdc/outbox-cdc/internal/fault"
+)
+
+const verifyHelp = `Compares the rows of the table with the messages of the stream by event id, over headers
+only. Exit code 0 when nothing is missing, nothing is there twice and nothing out of order, else 3.
+
+Rows that the slot has not confirmed yet are waited for (--settle); where no forwarder runs,
+what the slot has yet to send is read from it and is pending, not missing. Dead letters, discarded
+and held ones count as settled. Rows older than the oldest message that the stream still holds are
+aged out. Events without a row (pruned, logical messages) are unknown and never fail it.
+Messages that were sent again on request are neither duplicates nor out of order.
+
+The result is JSON, unless standard output is a terminal. Both sides are kept in temporary
+files (TMPDIR), about 100 bytes a row; memory does not grow with the table.`
+
+func verifyCommand() command {
+	return command{
+		name: "verify", usage: "compare the table with the stream",
+		long:    verifyHelp,
+		example: "outbox-cdc verify --since 24h --json",
+		settings: append(whenSettings(), aggregateSetting(),
+			setting{name: "include-aged-out", usage: "count rows as missing that are older than what the stream holds", group: groupCommand},
+			setting{name: "settle", value: "DURATION", def: "10s", usage: "how long a running forwarder may take to deliver what is in the table now", check: durationBetween(0, 24*time.Hour), group: groupCommand},
+			jsonSetting(),
+		),
+		run: runVerify,
+	}
+}
+
+func runVerify(ctx context.Context, in *invocation) error {
+	cfg, err := in.auditConfig()
+	if err != nil {
+		return err
+	}
+	table, err := in.openAdmin(ctx)
+	if err != nil {
+		return err
+	}
+	defer table.Close()
+	slot, err := in.openAdmin(ctx)
+	if err != nil {
+		return err
+	}
+	defer slot.Close()
+	client, err := in.dialNATS(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	result, err := audit.Verify(ctx, audit.Servers{Table: table, Slot: slot, NATS: client}, cfg)
+	if err != nil {
+		return err //nolint:wrapcheck // it is the user's sentence already, or explain makes it one
+	}
+	document := result.Document
+	if err := errors.Join(result.Close(), in.printVerified(document)); err != nil {
+		return err
+	}
+	return in.judged(document)
+}
+
+func (in *invocation) auditConfig() (audit.Config, error) {
+	names, err := in.names()
+	if err != nil {
+		return audit.Config{}, err
+	}
+	now := time.Now()
+	filter := audit.Filter{Since: in.when("since", now), Until: in.when("until", now)}
+	filter.AggregateType, filter.AggregateID, filter.HasAggregate = in.aggregate()
+	if !filter.Until.IsZero() && !filter.Since.Before(filter.Until) {
+		return audit.Config{}, fault.NewUsage("--since is not before --until: no row lies between them", "a duration is that long ago: --since 48h --until 24h")
+	}
+	return audit.Config{
+		Names: names, Stream: in.str("stream"), Source: in.source(), Filter: filter,
+		IncludeAgedOut: in.on("include-aged-out"), Settle: in.duration("settle"),
+		Note:     in.note,
+		Progress: in.progress(),
+	}, nil
+}
+
+// note tells what a person has to know to read the document.
+func (in *invocation) note(text string) {
+	begin := ""
+	if in.terminal {
+		begin = clearLine
+	}
+	_ = printf(in.stderr, "%snote: %s\n", begin, text) // there is no other place to say so
+}
+
+// clearLine goes to the start of a terminal's line and empties it.
+const clearLine = "\r\x1b[K"
+
+// progress shows on a terminal how far a long command is.
+func (in *invocation) progress() func(what string, done, total uint64) {
+	if !in.terminal {
+		return nil
+	}
+	return func(what string, done, total uint64) {
+		of := ""
+		if total > 0 {
+			of = " of " + humanize.Comma(int64(total))
+		}
+		_ = printf(in.stderr, clearLine+"%s %s%s", humanize.Comma(int64(done)), what, of) // a lost line of progress harms nobody
+	}
+}
+
+// clearProgress removes the line of progress.
+func (in *invocation) clearProgress() error {
+	if !in.terminal {
+		return nil
+	}
+	return printf(in.stderr, clearLine)
+}
+
+func (in *invocation) printVerified(d audit.Document) error {
+	if err := in.clearProgress(); err != nil {
+		return err
+	}
+	if in.on("json") || !isTerminal(in.stdout) {
+		return printJSON(in.stdout, d)
+	}
+	return printf(in.stdout, "%s", verifiedText(d))
+}
+
+// verifiedText is the form for a person.
+func verifiedText(d audit.Document) string {
+	var b strings.Builder
+	verdict := "ok"
+	if !d.OK {
+		verdict = "not ok"
+	}
+	fmt.Fprintf(&b, "%s: %s rows checked, %s of them in the stream\n", verdict, humanize.Comma(int64(d.Checked)), humanize.Comma(int64(d.InStream)))
+	row := func(name string, count int64, meaning string) {
+		fmt.Fprintf(&b, "  %-14s %8s  %s\n", name, humanize.Comma(count), meaning)
+	}
+	row("missing", int64(d.MissingCount), "rows whose event is not in the stream")
+	for _, e := range d.Missing {
+		fmt.Fprintf(&b, "    %s\n", e.EventID)
+	}
+	row("duplicates", int64(d.DuplicateCount), "events that were stored more than once")
+	for _, e := range d.Duplicates {
+		fmt.Fprintf(&b, "    %s at %s\n", e.EventID, sequencesText(e.Sequences))
+	}
+	row("inversions", int64(d.OrderInversionCount), "events that were stored behind later ones")
+	for _, e := range d.OrderInversions {
+		fmt.Fprintf(&b, "    aggregate %s at %s\n", orUnknown(e.AggregateID), sequencesText(e.Sequences))
+	}
+	row("pending", int64(d.PendingCount), "rows that the slot has yet to send")
+	row("dead letters", d.DeadLetters, fmt.Sprintf("open; %s events held behind them", humanize.Comma(d.Held)))
+	row("aged out", int64(d.AgedOutCount), "rows older than the oldest message of the stream")
+	row("unknown", int64(d.UnknownCount), "events in the stream without a row")
+	return b.String()
+}
+
+func sequencesText(sequences []uint64) string {
+	var texts []string
+	for _, s := range sequences {
+		texts = append(texts, fmt.Sprint(s))
+	}
+	return "sequence " + strings.Join(texts, ", ")
+}
+
+func orUnknown(text string) string {
+	if text == "" {
+		return "unknown"
+	}
+	return text
+}
+
+// judged is what a comparison ends the command with.
+func (in *invocation) judged(d audit.Document) error {
+	if d.OK {
+		return nil
+	}
+	hint := "outbox-cdc replay --event-id ID publishes one event again; consumers tell copies by the event id"
+	return fault.NewOperator("verify", fmt.Sprintf("table %s and stream %s do not agree: %d missing, %d stored more than once, %d out of order",
+		in.table(), in.str("stream"), d.MissingCount, d.DuplicateCount, d.OrderInversionCount), hint, nil)
+}
