@@ -21,7 +21,9 @@ func TestClusterThatFallsApartIsWaitedForAndNothingIsLostOrStoredTwice(t *testin
 		triple.stepDown(nc)
 	}
 	second := 1 + 2 + 3 - first - left
-	refused := listenForRefusals(t, group.Servers[left-1].URL())
+	remaining := group.Servers[left-1].URL()
+	single.forwarderNATSURL, triple.forwarderNATSURL = remaining, remaining
+	refused := listenForRefusals(t, remaining)
 
 	_, singleHealth := single.startHTTPStreaming("--status-interval", "100ms", "--ack-timeout", "500ms")
 	_, tripleHealth := triple.startHTTPStreaming("--status-interval", "100ms", "--ack-timeout", "500ms")
