@@ -105,6 +105,9 @@ func (t *Tracker) Settle(event uint64) {
 // ConfirmableLSN returns the position that PostgreSQL may be told. It never goes back.
 func (t *Tracker) ConfirmableLSN() pglogrepl.LSN { return t.confirmableLSN }
 
+// InTransaction tells whether a transaction has begun and not ended.
+func (t *Tracker) InTransaction() bool { return t.open }
+
 // Unsettled returns how many events were received and are not settled.
 func (t *Tracker) Unsettled() uint64 {
 	return t.receivedEvents - t.settledEvents - uint64(len(t.settledAhead))

@@ -18,6 +18,7 @@ import (
 // is enough to look at everything and to make, move and drop slots.
 type Admin struct {
 	conn *pgx.Conn
+	idle bool // it waits for notifications
 }
 
 // Server is what the catalog tells of the server and of our session.
@@ -58,8 +59,9 @@ func OpenAdmin(ctx context.Context, databaseURL, applicationName string) (*Admin
 	cfg.RuntimeParams["application_name"] = applicationName
 	// Named statements do not survive a pooler between us and the server.
 	cfg.DefaultQueryExecMode = pgx.QueryExecModeExec
+	admin := &Admin{}
 	cfg.BuildContextWatcherHandler = func(pg *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.CancelRequestContextWatcherHandler{Conn: pg, DeadlineDelay: cancelGrace}
+		return &cancelHandler{statement: pgconn.CancelRequestContextWatcherHandler{Conn: pg, DeadlineDelay: cancelGrace}, pg: pg, admin: admin}
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -67,7 +69,8 @@ func OpenAdmin(ctx context.Context, databaseURL, applicationName string) (*Admin
 	if err != nil {
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", maskConnectError(err))
 	}
-	return &Admin{conn: conn}, nil
+	admin.conn = conn
+	return admin, nil
 }
 
 // Close ends the connection. It may be called twice.

@@ -15,11 +15,12 @@ var arrows = map[string][]string{
 	"internal/cli": {
 		"decode", "internal/audit", "internal/deadletter", "internal/demo", "internal/devstack", "internal/fault", "internal/forwarder", "internal/metrics",
 		"internal/provision",
-		"internal/redact", "internal/web", "migrations", "replication", "sink",
+		"internal/redact", "internal/request", "internal/web", "migrations", "replication", "sink",
 	},
 	"internal/forwarder": {
 		"checkpoint", "decode", "replication", "sink",
-		"internal/deadletter", "internal/fault", "internal/metrics", "internal/web",
+		"internal/deadletter", "internal/fault", "internal/metrics", "internal/request", "internal/web",
+		"internal/audit",     // marks the WAL
 		"internal/provision", // asks the catalog the same questions before it starts
 	},
 	"internal/provision":  {"decode", "internal/fault", "migrations", "replication", "sink"},

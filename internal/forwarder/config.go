@@ -39,6 +39,10 @@ type Config struct {
 	TakeoverAfter    time.Duration // 0 waits for the server
 	ShutdownTimeout  time.Duration // grace for draining
 
+	// RequestsOnly holds the slot for the requests of commands, and leaves what it brings
+	// to the next forwarder: nothing of it is published or confirmed.
+	RequestsOnly bool
+
 	template sink.Template
 }
 

@@ -33,6 +33,7 @@ type publisher struct {
 	held       *sink.Message // the next event's message, which the sink could not take yet
 	items      []item        // taken from the queue; those before next are done
 	next       int
+	turns      turns
 	halt       error // a poison event: what was handed over before it is still settled
 	ignored    map[string]bool
 	last       sink.Stats
@@ -52,6 +53,7 @@ func (p *publisher) run(ctx, drain context.Context) error {
 		p.shared.publisherTurnedAt.Store(now.UnixNano())
 		more, holding := false, p.shared.holding.Load()
 		p.sink.Pause(!holding)
+		p.takeTurn(p.ableToTurn(ctx, holding))
 		if stopping(ctx) {
 			if p.sink.StopSending() == 0 || p.sink.Lost() || stopping(drain) {
 				return p.halt
@@ -71,6 +73,10 @@ func (p *publisher) run(ctx, drain context.Context) error {
 		if p.halt != nil && (p.sink.Unsettled() == 0 || p.queue.stale(p.generation)) {
 			return p.halt
 		}
+		if p.turnReady(now) {
+			p.workTurn(ctx)
+			continue
+		}
 		if p.hasWork(now) {
 			continue
 		}
@@ -80,13 +86,13 @@ func (p *publisher) run(ctx, drain context.Context) error {
 
 // hasWork tells whether feed could take more at once.
 func (p *publisher) hasWork(now time.Time) bool {
-	return p.halt == nil && p.next < len(p.items) && p.shared.holding.Load() && p.sink.Room(now)
+	return p.halt == nil && p.next < len(p.items) && p.shared.holding.Load() && p.sink.Room(now) && !p.stopsAt(&p.items[p.next], now)
 }
 
 func (p *publisher) rateLeft(now time.Time) bool { return p.cfg.RateMax <= 0 || p.sink.Room(now) }
 
 func (p *publisher) sleep(ctx, drain context.Context, timer *time.Timer, now time.Time) {
-	d := publishIdle
+	d := p.turnWait(now)
 	if at := p.sink.Deadline(now); !at.IsZero() {
 		d = min(d, at.Sub(now))
 	}
@@ -101,7 +107,12 @@ func (p *publisher) sleep(ctx, drain context.Context, timer *time.Timer, now tim
 	if stopping(ctx) {
 		ready, done = nil, drain.Done()
 	}
+	incoming := p.turns.incoming
+	if p.turns.now != nil || stopping(ctx) {
+		incoming = nil
+	}
 	select {
+	case p.turns.now = <-incoming:
 	case <-ready:
 	case <-p.sink.Wake():
 	case <-timer.C:
@@ -130,7 +141,7 @@ func (p *publisher) feed(ctx context.Context, now time.Time) error {
 		}
 		for p.next < len(p.items) {
 			it := &p.items[p.next]
-			if it.kind == itemEvent && !p.sink.Room(now) {
+			if it.kind == itemEvent && !p.sink.Room(now) || p.stopsAt(it, now) {
 				return nil
 			}
 			done, err := p.item(ctx, it, now)
@@ -152,6 +163,10 @@ func (p *publisher) feed(ctx context.Context, now time.Time) error {
 
 // item works off one item; false says that it has to be offered again later.
 func (p *publisher) item(ctx context.Context, it *item, now time.Time) (bool, error) {
+	if p.cfg.RequestsOnly && it.kind != itemSession {
+		p.passBy(it)
+		return true, nil
+	}
 	switch it.kind {
 	case itemSession:
 		p.begin(it.session)
@@ -193,6 +208,8 @@ func (p *publisher) begin(s *session) {
 	p.generation = s.generation
 	p.tracker, p.toldLSN = checkpoint.New(s.confirmedLSN), 0
 	p.held = nil
+	p.endTurn(errTurnLost)
+	p.forgetPassed()
 	p.sink.Begin(sink.Origin{
 		SystemID: s.systemID, Name: p.cfg.Source, Timeline: s.timelines.Current, WALEndLSN: s.walEndLSN,
 		From: decode.Position{Timeline: s.timelines.At(s.confirmedLSN), CommitLSN: s.confirmedLSN}, Adopt: p.cfg.Adopt,

@@ -125,6 +125,7 @@ func (f *Forwarder) Run(ctx context.Context) error {
 			AckTimeout: f.cfg.AckTimeout, RateMax: f.cfg.RateMax, Log: f.deps.Log, Dial: f.deps.Broker, Random: f.deps.Random,
 		}),
 	}
+	pub.turns.incoming = make(chan *turn) // unbuffered: what was not taken is asked for again
 	var work, side errgroup.Group
 	// Ends the drain when its time is over, also where the publisher is blocked in a
 	// write; stops when watchCtx is done; waited for by side.Wait.
@@ -153,6 +154,14 @@ func (f *Forwarder) Run(ctx context.Context) error {
 		f.watcher.run(watchCtx)
 		return nil
 	})
+	if server, ok := f.deps.Server.(requestServer); ok {
+		// Owns a SQL connection for the requests of commands; stops when runCtx is done;
+		// waited for by side.Wait.
+		side.Go(func() error {
+			newRequests(f.cfg, f.deps.Log, f.shared, server, pub.turns.incoming, f.deps.Random).run(runCtx)
+			return nil
+		})
+	}
 	// Owns the listener; stops when watchCtx is done; waited for by side.Wait.
 	side.Go(func() error { return stopOn(f.serve(watchCtx, server), stop) })
 	err = work.Wait()

@@ -87,6 +87,8 @@ type Refusal struct {
 type Progress struct {
 	Report
 	Refusals []Refusal `json:"refusals,omitempty"` // the first ones
+	// Hint is the next step for a person, of a failed one.
+	Hint string `json:"hint,omitempty"`
 	// Holder is the process that works on it.
 	Holder string `json:"holder,omitempty"`
 	// Place is the last row that is done with; nil before the first.
