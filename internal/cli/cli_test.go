@@ -101,7 +101,7 @@ func TestEachWrongFlagKeyOrValueIsNamedAndEndsWithCode2BeforeAnyConnection(t *te
 		{args: []string{"status", "now"}, says: `unexpected argument "now"`},
 		{args: []string{"status", "--slto", "x"}, says: "unknown flag --slto\nhint: did you mean --slot?"},
 		{args: []string{"--slto", "x", "status"}, says: "unknown flag --slto\nhint: did you mean --slot?"},
-		{args: []string{"status", "--dry-run"}, says: "--dry-run belongs to outbox-cdc setup, migrate up"},
+		{args: []string{"status", "--dry-run"}, says: "--dry-run belongs to outbox-cdc setup, replay, migrate up"},
 		{args: []string{"status", "--slot"}, says: "--slot needs a value"},
 		{args: []string{"status", "--json=maybe"}, says: `--json "maybe" is not true or false`},
 		{args: []string{"status", "--slot", "Billing-EU"}, says: `--slot "Billing-EU" is not a slot name`},

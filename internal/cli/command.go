@@ -84,9 +84,12 @@ func (a *app) urfave(cmd command, group string) *urfave.Command {
 func flagsOf(settings []setting) []urfave.Flag {
 	flags := make([]urfave.Flag, 0, len(settings))
 	for _, s := range settings {
-		if s.isSwitch() {
+		switch {
+		case s.isSwitch():
 			flags = append(flags, &urfave.BoolFlag{Name: s.name})
-		} else {
+		case s.repeats:
+			flags = append(flags, &urfave.StringSliceFlag{Name: s.name})
+		default:
 			flags = append(flags, &urfave.StringFlag{Name: s.name})
 		}
 	}

@@ -8,6 +8,7 @@ func commands() []command {
 		statusCommand(),
 		verifyCommand(),
 		waitCommand(),
+		replayCommand(),
 		migrateCommand(),
 		slotCommand(),
 		publicationCommand(),

@@ -2,8 +2,10 @@ package cli
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -17,8 +19,9 @@ import (
 type value struct {
 	setting setting
 	text    string
-	origin  string // "--slot", "OUTBOX_CDC_SLOT", "outbox.yaml:3: slot"; empty for the default
-	command string // to name in a hint
+	list    []string // of a flag that repeats, when given as one
+	origin  string   // "--slot", "OUTBOX_CDC_SLOT", "outbox.yaml:3: slot"; empty for the default
+	command string   // to name in a hint
 }
 
 // values are the settings of one command, checked. They are read-only.
@@ -95,6 +98,10 @@ func (a *app) fromFlagOrEnv(c *urfave.Context, s setting) value {
 			break // the library's root context carries no flags
 		}
 		if slices.Contains(ctx.LocalFlagNames(), s.name) {
+			if s.repeats {
+				list := ctx.StringSlice(s.name)
+				return value{setting: s, text: strings.Join(list, ","), list: list, origin: "--" + s.name}
+			}
 			return value{setting: s, text: fmt.Sprint(ctx.Value(s.name)), origin: "--" + s.name}
 		}
 	}
@@ -130,6 +137,14 @@ func (v value) check() error {
 		return nil
 	}
 	if v.setting.check == nil {
+		return nil
+	}
+	for _, text := range v.list {
+		if err := v.setting.check(text); err != nil {
+			return value{setting: v.setting, text: text, origin: v.origin, command: v.command}.wrong(err)
+		}
+	}
+	if len(v.list) > 0 {
 		return nil
 	}
 	if err := v.setting.check(v.text); err != nil {
@@ -173,6 +188,28 @@ func (v values) str(name string) string {
 		panic("cli: the command does not take --" + name)
 	}
 	return got.text
+}
+
+// list returns the values of a setting that repeats; from the environment or a file it is one.
+func (v values) list(name string) []string {
+	if got := v[name]; len(got.list) > 0 {
+		return got.list
+	}
+	if text := v.str(name); text != "" {
+		return []string{text}
+	}
+	return nil
+}
+
+// withDefaults adds settings that the command does not take, with their defaults.
+func (v values) withDefaults(settings []setting) values {
+	all := maps.Clone(v)
+	for _, s := range settings {
+		if !all.has(s.name) {
+			all[s.name] = value{setting: s, text: s.def}
+		}
+	}
+	return all
 }
 
 func (v values) on(name string) bool {

@@ -100,6 +100,8 @@ func (a *app) urfaveApp() *urfave.App {
 		HideHelpCommand: true,
 		Writer:          a.stdout,
 		ErrWriter:       a.stderr,
+		// A value of a flag that repeats may hold a comma.
+		DisableSliceFlagSeparator: true,
 
 		CustomAppHelpTemplate: a.rootHelp(),
 		Flags:                 flagsOf(a.common),

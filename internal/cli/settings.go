@@ -12,6 +12,8 @@ type setting struct {
 	usage   string
 	check   check // nil accepts any text
 	group   string
+	// repeats says that the flag may be given several times, each for one value more.
+	repeats bool
 	// secret values are never repeated in an error.
 	secret bool
 }

@@ -2,6 +2,7 @@ package forwarder
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -86,6 +87,9 @@ func (r *reader) run(ctx context.Context) error {
 		r.shared.walsenderPID.Store(0)
 		if stopping(ctx) {
 			return nil
+		}
+		if errors.Is(err, ErrSlotInUse) {
+			return err
 		}
 		f := r.secondLook(classify(err, r.everStreamed))
 		if f.Class != fault.Transient {
@@ -197,6 +201,10 @@ func (r *reader) identify(ctx context.Context, conn Conn) (*session, error) {
 	return &session{systemID: sys.Identifier, timelines: timelines}, r.catalog.preflight(ctx)
 }
 
+// ErrSlotInUse says that another process holds the slot, which is to be held for requests
+// alone.
+var ErrSlotInUse = errors.New("another process holds the slot")
+
 // acquire starts to stream, waiting as a standby while somebody else holds the slot.
 func (r *reader) acquire(ctx context.Context, conn Conn, s *session) (Stream, error) {
 	waiting := &standby{reader: r, conn: conn}
@@ -205,6 +213,9 @@ func (r *reader) acquire(ctx context.Context, conn Conn, s *session) (Stream, er
 		stream, err := r.tryStart(ctx, conn, s)
 		if err == nil || replication.SQLState(err) != sqlStateObjectInUse {
 			return stream, err
+		}
+		if r.cfg.RequestsOnly {
+			return nil, fmt.Errorf("%w: %w", ErrSlotInUse, err)
 		}
 		r.waited = true
 		if err := waiting.wait(ctx); err != nil {

@@ -55,7 +55,7 @@ type requests struct {
 	shared *shared
 	server requestServer
 	turns  chan<- *turn
-	random func() float64
+	deps   Deps
 
 	store   request.Store
 	holder  string // tells this process from others
@@ -64,9 +64,9 @@ type requests struct {
 	warned  string
 }
 
-func newRequests(cfg Config, log *slog.Logger, shared *shared, server requestServer, turns chan<- *turn, random func() float64) *requests {
+func newRequests(cfg Config, deps Deps, shared *shared, server requestServer, turns chan<- *turn) *requests {
 	r := &requests{
-		cfg: cfg, log: log, shared: shared, server: server, turns: turns, random: random,
+		cfg: cfg, log: deps.Log, deps: deps, shared: shared, server: server, turns: turns,
 		store: request.NewStore(cfg.Table.Schema), holder: rand.Text(),
 		backoff: &backoff.ExponentialBackOff{InitialInterval: readerBackoffStart, MaxInterval: requestRetryMax, Multiplier: 2},
 	}
@@ -74,8 +74,9 @@ func newRequests(cfg Config, log *slog.Logger, shared *shared, server requestSer
 	return r
 }
 
-// run works until ctx is done. It never fails the forwarder.
-func (w *requests) run(ctx context.Context) {
+// run works until ctx is done. It never fails the forwarder. Where the slot is held for
+// requests alone it calls done once there are none.
+func (w *requests) run(ctx context.Context, done func()) {
 	defer w.close()
 	for !stopping(ctx) {
 		if !w.shared.holding.Load() {
@@ -83,13 +84,17 @@ func (w *requests) run(ctx context.Context) {
 			pause(ctx, requestsPause)
 			continue
 		}
-		err := w.once(ctx)
+		found, err := w.once(ctx)
 		if err == nil || stopping(ctx) {
 			w.backoff.Reset()
+			if !found && err == nil && w.cfg.RequestsOnly {
+				done()
+				return
+			}
 			continue
 		}
 		w.failed(err)
-		pause(ctx, jittered(w.backoff.NextBackOff(), w.random))
+		pause(ctx, jittered(w.backoff.NextBackOff(), w.deps.Random))
 	}
 }
 
@@ -116,28 +121,30 @@ func (w *requests) failed(err error) {
 	}
 }
 
-// once works on the next request, or waits for one for a while.
-func (w *requests) once(ctx context.Context) error {
+// once works on the next request, or waits for one for a while when there is none.
+func (w *requests) once(ctx context.Context) (found bool, err error) {
 	if w.admin == nil {
 		admin, err := w.server.OpenSQL(ctx)
 		if err != nil {
-			return err
+			return false, err
 		}
 		w.admin = admin
 		if err := admin.Listen(ctx, request.Channel); err != nil {
-			return err
+			return false, err
 		}
 	}
 	r, err := w.store.Next(ctx, w.admin, w.cfg.Slot, w.holder)
-	if err != nil {
-		return err
-	}
-	if r == nil {
+	switch {
+	case err != nil:
+		return false, err
+	case r == nil && w.cfg.RequestsOnly:
+		return false, nil
+	case r == nil:
 		_, err := w.admin.AwaitNotification(ctx, requestsLook)
-		return err
+		return false, err
 	}
 	job := &job{requests: w, request: r, savedAt: time.Now()}
-	return job.work(ctx)
+	return true, job.work(ctx)
 }
 
 // job is a request that is worked on.
@@ -297,6 +304,9 @@ func (j *job) rows(ctx context.Context) error {
 			return err
 		}
 		readFrom = 0
+		if j.deps.Working != nil {
+			j.deps.Working(*j.request)
+		}
 		if time.Since(j.savedAt) >= saveEvery {
 			if err := j.save(ctx); err != nil {
 				return err

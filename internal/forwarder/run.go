@@ -14,6 +14,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
+	"github.com/outbox-cdc/outbox-cdc/internal/request"
 	"github.com/outbox-cdc/outbox-cdc/internal/web"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -33,6 +34,10 @@ type Deps struct {
 	// Status makes the document of GET /status from the running figures; nil serves
 	// the figures alone.
 	Status func(context.Context, Figures) (any, error)
+
+	// Working is told how far a request is that this process works on, from one goroutine;
+	// nil for nobody.
+	Working func(request.Request)
 
 	// Of a simulation; nil for the real ones:
 	Server Server                                                   // PostgreSQL
@@ -158,7 +163,7 @@ func (f *Forwarder) Run(ctx context.Context) error {
 		// Owns a SQL connection for the requests of commands; stops when runCtx is done;
 		// waited for by side.Wait.
 		side.Go(func() error {
-			newRequests(f.cfg, f.deps.Log, f.shared, server, pub.turns.incoming, f.deps.Random).run(runCtx)
+			newRequests(f.cfg, f.deps, f.shared, server, pub.turns.incoming).run(runCtx, func() { stop(nil) })
 			return nil
 		})
 	}
@@ -195,6 +200,11 @@ func stopOn(err error, stop context.CancelCauseFunc) error {
 
 func (f *Forwarder) finished(err error) error {
 	confirmed := f.Figures().ConfirmedLSN
+	if errors.Is(err, ErrSlotInUse) {
+		f.machine.leave(StateDraining, err.Error(), time.Now())
+		f.machine.leave(StateStopped, "", time.Now())
+		return err
+	}
 	if err != nil {
 		f.machine.leave(StateFailed, err.Error(), time.Now(), "confirmed_lsn", confirmed)
 		return err
