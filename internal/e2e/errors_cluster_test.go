@@ -13,6 +13,9 @@ import (
 func TestClusterThatFallsApartIsWaitedForAndNothingIsLostOrStoredTwice(t *testing.T) {
 	t.Parallel()
 	group := testenv.NATSCluster(t, 3)
+	many := testenv.Run(t, testenv.Binary(t), "stream", "create", "--nats-url", group.URL(), "--replicas", "5")
+	many.WaitExit(3, testenv.Deadline)
+	expectRefusal(t, many, "err_code=10005", "--replicas")
 	single, triple := newOutbox(t, group.URL()), newOutbox(t, group.URL())
 	triple.remakeStream(func(cfg *jetstream.StreamConfig) { cfg.Replicas = 3 })
 	nc := testenv.ConnectNATS(t, group.URL())

@@ -17,7 +17,7 @@ func TestStreamMissingAtTheStartIsWaitedForWithAHint(t *testing.T) {
 	o.insert("early", 10)
 	p, health := o.startHTTP("--status-interval", "100ms")
 	line := logLine(t, p.WaitLine(`"msg":"backing off"`, testenv.Deadline))
-	if reason := fmt.Sprint(line["reason"]); !strings.Contains(reason, o.stream) || !strings.Contains(reason, "outbox-cdc stream create") {
+	if reason := fmt.Sprint(line["reason"]); !strings.Contains(reason, "err_code=10059") || !strings.Contains(reason, o.stream) || !strings.Contains(reason, "outbox-cdc stream create") {
 		t.Errorf("reason %q names neither the stream nor the command that makes it", reason)
 	}
 	if code, body := health.get("/readyz"); code != 503 || !strings.Contains(body, o.stream) {

@@ -78,6 +78,7 @@ func (o *outbox) waitOurs(n int) {
 func TestForeignWriterAtFullLoadCausesNeitherLossNorDisorder(t *testing.T) {
 	o := newOutbox(t, testenv.NATS(t).URL())
 	_, health := o.startHTTPStreaming()
+	refused := listenForRefusals(t, o.natsURL)
 	w := o.startForeignWriter(64, 0)
 	l := o.startLoad(3, 5*time.Millisecond)
 	l.waitWritten(4000)
@@ -87,6 +88,9 @@ func TestForeignWriterAtFullLoadCausesNeitherLossNorDisorder(t *testing.T) {
 	o.expectCommitOrder()
 	if n, _ := health.metric("outbox_cdc_order_violations_total"); n != 0 {
 		t.Errorf("%v events count as out of order, and none is", n)
+	}
+	if err := refused.expect("10071"); err != nil {
+		t.Error(err)
 	}
 	if foreign := len(o.stored()) - len(o.ours()); foreign < 1000 {
 		t.Errorf("only %d foreign messages: this proves nothing", foreign)

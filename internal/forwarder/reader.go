@@ -99,7 +99,11 @@ func (r *reader) run(ctx context.Context) error {
 			bo.Reset()
 		}
 		r.onRetry()
-		r.machine.setPostgres(StateBackingOff, "PostgreSQL: "+f.Error(), time.Now())
+		why := "PostgreSQL: " + f.Error()
+		if f.Hint != "" {
+			why += " (" + f.Hint + ")"
+		}
+		r.machine.setPostgres(StateBackingOff, why, time.Now())
 		if !pause(ctx, jittered(bo.NextBackOff(), r.random)) {
 			return nil
 		}
