@@ -24,10 +24,11 @@ FUZZTIME ?= 10m
 SOAK     ?= 10
 SOAK_TESTS := Killed|StoppedImmediately|CrashBrings|StepDowns|RandomCombinations|AtRandomMoments
 BENCH_ROWS ?= 200000
+BENCH_VERIFY_ROWS ?= 2000000
 
 .PHONY: help
 help: ## show this list
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build the static binary bin/outbox-cdc
@@ -66,6 +67,11 @@ vuln: ## known vulnerabilities in the code that is reached
 bench: ## drain a backlog of BENCH_ROWS=200000 rows, beside the bare loop
 	@.ci/need
 	@BENCH_ROWS=$(BENCH_ROWS) go test -run '^$$' -bench Backlog -benchtime 1x -timeout 30m ./internal/bench
+
+.PHONY: bench-verify
+bench-verify: ## compare BENCH_VERIFY_ROWS=2000000 rows with the stream: time and memory
+	@.ci/need
+	@BENCH_VERIFY_ROWS=$(BENCH_VERIFY_ROWS) go test -run '^$$' -bench Verify -benchtime 1x -timeout 60m ./internal/bench
 
 .PHONY: soak
 soak: ## the tests that kill, with SOAK=10 times as many rounds
