@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"fmt"
+	"sort"
 
 	"github.com/jackc/pglogrepl"
 )
@@ -20,6 +21,10 @@ type Tracker struct {
 	waiting []transaction
 	done    int
 	open    bool
+	// openStoredLSN is the storedLSN of the open transaction so far.
+	openStoredLSN pglogrepl.LSN
+	// seenLSN is how far the slot has handed over the server's WAL.
+	seenLSN pglogrepl.LSN
 
 	receivedEvents uint64 // number of the newest event
 	settledEvents  uint64 // all events up to this number are settled
@@ -30,11 +35,12 @@ type Tracker struct {
 type transaction struct {
 	lastEvent  uint64        // number of the newest event received when it ended
 	confirmLSN pglogrepl.LSN // its end LSN, or a later WAL end that came right behind it
+	storedLSN  pglogrepl.LSN // how far the slot must have come before it counts as settled
 }
 
 // New returns a tracker that starts at the slot's own confirmed_flush_lsn.
 func New(confirmedLSN pglogrepl.LSN) *Tracker {
-	return &Tracker{confirmableLSN: confirmedLSN, settledAhead: make(map[uint64]struct{})}
+	return &Tracker{confirmableLSN: confirmedLSN, seenLSN: confirmedLSN, settledAhead: make(map[uint64]struct{})}
 }
 
 // Begin opens a transaction.
@@ -62,7 +68,9 @@ func (t *Tracker) Commit(commitEndLSN pglogrepl.LSN) {
 		panic("checkpoint: commit outside of a transaction")
 	}
 	t.open = false
-	t.waiting = append(t.waiting, transaction{lastEvent: t.receivedEvents, confirmLSN: commitEndLSN})
+	t.waiting = append(t.waiting, transaction{lastEvent: t.receivedEvents, confirmLSN: commitEndLSN, storedLSN: t.openStoredLSN})
+	t.openStoredLSN = 0
+	t.seenLSN = max(t.seenLSN, commitEndLSN)
 	t.advance()
 }
 
@@ -72,8 +80,10 @@ func (t *Tracker) Keepalive(walEndLSN pglogrepl.LSN) {
 	if t.open {
 		return
 	}
+	t.seenLSN = max(t.seenLSN, walEndLSN)
 	if n := len(t.waiting); n > t.done {
 		t.waiting[n-1].confirmLSN = max(t.waiting[n-1].confirmLSN, walEndLSN)
+		t.advance()
 		return
 	}
 	t.confirmableLSN = max(t.confirmableLSN, walEndLSN)
@@ -102,6 +112,24 @@ func (t *Tracker) Settle(event uint64) {
 	t.advance()
 }
 
+// SettleStored says that something else was stored in an event's place, in the server's
+// own tables, by a commit before storedLSN. The event's transaction counts as settled once
+// the slot has come that far too: a standby that takes over the slot at its position then
+// has what was stored.
+func (t *Tracker) SettleStored(event uint64, storedLSN pglogrepl.LSN) {
+	if event <= t.settledEvents {
+		return
+	}
+	waiting := t.waiting[t.done:]
+	i := sort.Search(len(waiting), func(i int) bool { return waiting[i].lastEvent >= event })
+	if i < len(waiting) {
+		waiting[i].storedLSN = max(waiting[i].storedLSN, storedLSN)
+	} else if t.open {
+		t.openStoredLSN = max(t.openStoredLSN, storedLSN)
+	}
+	t.Settle(event)
+}
+
 // ConfirmableLSN returns the position that PostgreSQL may be told. It never goes back.
 func (t *Tracker) ConfirmableLSN() pglogrepl.LSN { return t.confirmableLSN }
 
@@ -117,7 +145,7 @@ func (t *Tracker) Unsettled() uint64 {
 func (t *Tracker) Idle() bool { return !t.open && len(t.waiting) == t.done }
 
 func (t *Tracker) advance() {
-	for t.done < len(t.waiting) && t.waiting[t.done].lastEvent <= t.settledEvents {
+	for t.done < len(t.waiting) && t.waiting[t.done].lastEvent <= t.settledEvents && t.waiting[t.done].storedLSN <= t.seenLSN {
 		t.confirmableLSN = max(t.confirmableLSN, t.waiting[t.done].confirmLSN)
 		t.done++
 	}

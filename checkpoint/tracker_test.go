@@ -52,6 +52,14 @@ func step(t *testing.T, tr **Tracker, d *datadriven.TestData) (out string) {
 		if err != nil {
 			t.Fatalf("%s: %v", d.Pos, err)
 		}
+		if len(d.CmdArgs) > 1 {
+			storedLSN, err := pglogrepl.ParseLSN(d.CmdArgs[1].Key)
+			if err != nil {
+				t.Fatalf("%s: %v", d.Pos, err)
+			}
+			(*tr).SettleStored(n, storedLSN)
+			break
+		}
 		(*tr).Settle(n)
 	default:
 		t.Fatalf("%s: unknown step %q", d.Pos, d.Cmd)
@@ -61,12 +69,13 @@ func step(t *testing.T, tr **Tracker, d *datadriven.TestData) (out string) {
 
 // TestConfirmableIsTheLongestSettledPrefix compares the tracker with the plain
 // definition over random histories: the end of the last transaction such that it
-// and all before it are settled, or a keepalive right behind it.
+// and all before it are settled, or a keepalive right behind it, where what was stored
+// in an event's place counts once the slot has come as far.
 func TestConfirmableIsTheLongestSettledPrefix(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		tr := New(100)
-		model := model{confirmed: 100, settled: map[uint64]bool{}}
+		model := model{confirmed: 100, settled: map[uint64]bool{}, stored: map[uint64]pglogrepl.LSN{}}
 		lsn := pglogrepl.LSN(100)
 		open := false
 		for range 400 {
@@ -80,11 +89,11 @@ func TestConfirmableIsTheLongestSettledPrefix(t *testing.T) {
 			case open && k < 6:
 				tr.Commit(lsn)
 				open = false
-				model.ends = append(model.ends, end{model.events, lsn})
+				model.ends, model.seen = append(model.ends, end{model.events, lsn}), lsn
 			case k == 6:
 				tr.Keepalive(lsn)
 				if !open {
-					model.ends = append(model.ends, end{model.events, lsn})
+					model.ends, model.seen = append(model.ends, end{model.events, lsn}), lsn
 				}
 			case model.events > 0:
 				n := 1 + rng.Uint64N(model.events)
@@ -92,7 +101,12 @@ func TestConfirmableIsTheLongestSettledPrefix(t *testing.T) {
 					for n = 1; n < model.events && model.settled[n]; n++ {
 					}
 				}
-				tr.Settle(n)
+				if !model.settled[n] && rng.IntN(4) == 0 {
+					model.stored[n] = lsn + pglogrepl.LSN(rng.IntN(150))
+					tr.SettleStored(n, model.stored[n])
+				} else {
+					tr.Settle(n)
+				}
 				model.settled[n] = true
 			}
 			if got, want := tr.ConfirmableLSN(), model.confirmable(); got != want {
@@ -112,13 +126,15 @@ type model struct {
 	events    uint64
 	ends      []end
 	settled   map[uint64]bool
+	stored    map[uint64]pglogrepl.LSN // what stands in an event's place is behind this
+	seen      pglogrepl.LSN
 }
 
 func (m model) confirmable() pglogrepl.LSN {
 	out := m.confirmed
 	for _, e := range m.ends {
 		for n := uint64(1); n <= e.lastEvent; n++ {
-			if !m.settled[n] {
+			if !m.settled[n] || m.stored[n] > m.seen {
 				return out
 			}
 		}

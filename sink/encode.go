@@ -63,6 +63,16 @@ func (e *Encoder) Encode(ev *decode.Event) (*Message, error) {
 	}
 	e.writeSubject(ev)
 	subjectEnd := len(e.text)
+	m, p := e.message(ev, subjectEnd)
+	if p != nil {
+		p.Subject = string(e.text[:subjectEnd])
+		return nil, p
+	}
+	return m, nil
+}
+
+// message returns the message of an event whose subject is written.
+func (e *Encoder) message(ev *decode.Event, subjectEnd int) (*Message, *Poison) {
 	contentType, p := e.writeBody(ev)
 	if p != nil {
 		return nil, p

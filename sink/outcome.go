@@ -48,7 +48,7 @@ func (p *Publisher) judge(now time.Time) error {
 		}
 		p.poisonedAt(c.number, &Poison{
 			Code: code, Reason: fmt.Sprintf("stream %q refused it with error %d: %s", p.cfg.Stream, c.code, row.Title),
-			EventID: c.msg.EventID, Position: c.msg.Position,
+			EventID: c.msg.EventID, Position: c.msg.Position, Subject: c.msg.Subject,
 		})
 		return nil
 	case row.Class == fault.Operator || row.Class == fault.Poison:

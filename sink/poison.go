@@ -11,6 +11,7 @@ type Poison struct {
 	EventID  string
 	Position decode.Position
 	Table    decode.TableName
+	Subject  string // empty when the event has none
 }
 
 // Reason codes of poison.

@@ -158,6 +158,23 @@ func (p *Publisher) Add(ctx context.Context, m *Message, now time.Time) (bool, e
 	return true, nil
 }
 
+// Pass looks at an event that is not to be published, in the order of the others. stored
+// tells whether the stream holds it nevertheless; ok is false when the stream has to be read
+// first, and the same event is to be offered again. eventID is as it stands in the row. The
+// error is a *fault.Error, when the stream was filled from another database. It may block
+// for a request to the JetStream API.
+func (p *Publisher) Pass(ctx context.Context, position decode.Position, eventID []byte, now time.Time) (stored, ok bool, err error) {
+	if p.walk == nil {
+		return false, false, nil
+	}
+	v, err := p.walk.check(ctx, position, string(appendHeaderValue(nil, eventID)))
+	if err != nil {
+		return false, false, p.walkFailed(ctx, now, err)
+	}
+	p.lastSeen, p.seenAny = position, true
+	return v.seq > 0, true, nil
+}
+
 // admit looks whether server and stream can take a message. Before the first
 // connection nothing is known and nothing is refused: synced looks again.
 func (p *Publisher) admit(ctx context.Context, m *Message, now time.Time) error {
@@ -205,14 +222,14 @@ func (p *Publisher) fits(m *Message) *Poison {
 	default:
 		return nil
 	}
-	return &Poison{Code: code, Reason: reason, EventID: m.EventID, Position: m.Position}
+	return &Poison{Code: code, Reason: reason, EventID: m.EventID, Position: m.Position, Subject: m.Subject}
 }
 
 // Begin says whose messages are ours and where the slot stands. It forgets all
 // messages that are not settled, since the server will send them again; answers that
 // are still on their way are ignored. No message is taken before.
 func (p *Publisher) Begin(o Origin) {
-	p.origin, p.began, p.walk, p.seenAny = o, true, nil, false
+	p.origin, p.began, p.walk, p.seenAny, p.poison = o, true, nil, false, nil
 	p.seq.discard()
 	p.judged = true
 	p.retryAt = time.Time{}
@@ -234,8 +251,9 @@ func (p *Publisher) Lost() bool { return p.seq.phase == phaseSync && p.seq.inFli
 
 // Step handles answers, (re)connects, reads the stream's tail and publishes, as
 // far as each is due. more says that further messages will be added at once. An
-// error ends the publisher: a *Poison names a message that was taken and can never be
-// stored, once all before it are settled; a *fault.Error what a person has to mend.
+// error stops the publisher: a *Poison names a message that was taken and can never be
+// stored, once all before it are settled; it and all behind it are no longer here, and no
+// message is taken until the next Begin. A *fault.Error says what a person has to mend.
 func (p *Publisher) Step(ctx context.Context, now time.Time, more bool) error {
 	p.takeAnswers(now)
 	p.watchConnection()

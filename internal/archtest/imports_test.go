@@ -23,7 +23,7 @@ var arrows = map[string][]string{
 		"internal/audit",     // marks the WAL
 		"internal/provision", // asks the catalog the same questions before it starts
 	},
-	"internal/provision":  {"decode", "internal/fault", "migrations", "replication", "sink"},
+	"internal/provision":  {"decode", "internal/deadletter", "internal/fault", "migrations", "replication", "sink"},
 	"internal/deadletter": {"decode", "migrations", "replication"},                   // migrations: its tests make the table
 	"internal/request":    {"decode", "internal/fault", "migrations", "replication"}, // migrations: its tests make the tables
 

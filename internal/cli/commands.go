@@ -9,6 +9,7 @@ func commands() []command {
 		verifyCommand(),
 		waitCommand(),
 		replayCommand(),
+		deadLetterCommand(),
 		migrateCommand(),
 		slotCommand(),
 		publicationCommand(),

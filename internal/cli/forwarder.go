@@ -39,6 +39,10 @@ func (in *invocation) forwarderConfig() (forwarder.Config, error) {
 	if err != nil {
 		return forwarder.Config{}, fault.NewUsage("--headers: "+err.Error(), "")
 	}
+	onPoison, err := forwarder.ParseOnPoison(in.str("on-poison"))
+	if err != nil {
+		return forwarder.Config{}, fault.NewUsage("--on-poison: "+err.Error(), "")
+	}
 	cfg := forwarder.Config{
 		DatabaseURL: in.str("database-url"),
 		NATS:        in.natsConfig(),
@@ -55,6 +59,7 @@ func (in *invocation) forwarderConfig() (forwarder.Config, error) {
 		Adopt:       in.on("adopt"),
 		Headers:     headers,
 		ContentType: in.str("content-type"),
+		OnPoison:    onPoison,
 
 		InFlightMax:      in.integer("max-in-flight"),
 		InFlightMaxBytes: in.size("max-in-flight-bytes"),

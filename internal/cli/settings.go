@@ -74,6 +74,7 @@ func forwardingSettings() []setting {
 		{name: "content-type", value: "TYPE", defText: "by format and column", usage: "overrides Content-Type", check: checkContentType, group: groupForwarding},
 		{name: "messages", usage: `also forward transactional logical messages with prefix "outbox"`, group: groupForwarding},
 		{name: "adopt", usage: "go on although the stream knows --source with another system identifier (after an upgrade or a migration)", group: groupForwarding},
+		{name: "on-poison", value: "POLICY", def: "dead-letter", usage: "what becomes of an event that can never be published: dead-letter, hold-aggregate (later events of that aggregate wait with it) or halt", check: oneOf("dead-letter", "hold-aggregate", "halt"), group: groupForwarding},
 		{name: "max-in-flight", value: "N", def: "4096", usage: "events published and not yet acknowledged", check: integerBetween(1, 65536), group: groupForwarding},
 		{name: "max-in-flight-bytes", value: "SIZE", def: "32MiB", usage: "the same in bytes; also bounds memory inside one huge transaction", check: sizeBetween(kib, gib), group: groupForwarding},
 		{name: "ack-timeout", value: "DURATION", def: "5s", usage: "how long one publish may stay unanswered", check: durationBetween(10*time.Millisecond, 10*time.Minute), group: groupForwarding},

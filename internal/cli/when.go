@@ -48,7 +48,7 @@ func (v values) when(name string, now time.Time) time.Time {
 
 // aggregateSetting selects the rows of one aggregate.
 func aggregateSetting() setting {
-	return setting{name: "aggregate", value: "TYPE/ID", usage: "rows of one aggregate", check: checkAggregate, group: groupCommand}
+	return setting{name: "aggregate", value: "TYPE/ID", usage: "events of one aggregate", check: checkAggregate, group: groupCommand}
 }
 
 // checkAggregate wants a type; the first slash ends it, an id may hold more.

@@ -27,6 +27,10 @@ type Draft struct {
 	Attempts           int
 	FirstFailedAt      time.Time
 	HeldBehind         int64 // id of the letter that it waits for; 0 for none
+	// Slot and WalsenderPID are how the caller holds the slot. A process that was frozen while
+	// another took the slot over stores nothing.
+	Slot         string
+	WalsenderPID uint32
 }
 
 // Receipt says what became of a draft.
@@ -42,6 +46,9 @@ type Receipt struct {
 // ErrHeadResolved says that the letter which an event was to wait for is no longer open:
 // nothing was stored.
 var ErrHeadResolved = errors.New("the letter to wait for is resolved")
+
+// ErrNotHolder says that the slot is no longer the caller's: nothing was stored.
+var ErrNotHolder = errors.New("the slot is held by another process")
 
 // Insert stores a letter in a transaction of its own, which is durable when it returns: on
 // this server's disk at least, and on its synchronous standbys where it has any. A position
@@ -89,6 +96,13 @@ func (s *Store) insert(ctx context.Context, d Draft, text func(string) string, h
 		if _, err := tx.Lookup(ctx, []any{new(string)}, durableSQL); err != nil {
 			return err
 		}
+		holds, err := tx.Lookup(ctx, []any{new(int)}, `SELECT 1 FROM pg_replication_slots WHERE slot_name = $1 AND active_pid = $2::bigint`, d.Slot, int64(d.WalsenderPID))
+		if err != nil {
+			return err
+		}
+		if !holds {
+			return ErrNotHolder
+		}
 		if heldBehind != nil {
 			// Whoever resolves the letter waits for us, or we see that it is resolved.
 			open, err := tx.Lookup(ctx, []any{new(int64)}, s.sql(`SELECT id FROM {table} WHERE id = $1 AND resolved_at IS NULL FOR SHARE`), *heldBehind)
@@ -99,7 +113,7 @@ func (s *Store) insert(ctx context.Context, d Draft, text func(string) string, h
 				return ErrHeadResolved
 			}
 		}
-		_, err := tx.Lookup(ctx, []any{&receipt.ID, &receipt.New}, s.sql(insertSQL),
+		_, err = tx.Lookup(ctx, []any{&receipt.ID, &receipt.New}, s.sql(insertSQL),
 			d.Source, d.Event.Position.String(), value(decode.FieldEventID), value(decode.FieldAggregateType), value(decode.FieldAggregateID),
 			subject, headers, payload, kept, d.ReasonCode, text(d.Reason), int32(d.Attempts), heldBehind, d.FirstFailedAt)
 		return err

@@ -83,4 +83,6 @@ func EventIDOf(e *decode.Event) string { return column(string(e.Value(decode.Fie
 type Head struct {
 	ID        int64
 	Aggregate Aggregate
+	Source    string
+	Position  decode.Position // zero when the column holds none
 }

@@ -170,27 +170,20 @@ func (s *Store) KnownAfter(ctx context.Context, source string, from decode.Posit
 // first: those that wait for no other. each must not use the connection.
 func (s *Store) Heads(ctx context.Context, sourceName string, each func(Head)) error {
 	var h Head
-	err := s.admin.Each(ctx, []any{&h.ID, &h.Aggregate.Type, &h.Aggregate.ID}, func() error {
+	var position string
+	err := s.admin.Each(ctx, []any{&h.ID, &h.Aggregate.Type, &h.Aggregate.ID, &h.Source, &position}, func() error {
+		var err error
+		if h.Position, err = decode.ParsePosition(position); err != nil {
+			h.Position = decode.Position{} // written by somebody else: it holds all the same
+		}
 		each(h)
 		return nil
-	}, s.sql(`SELECT l.id, coalesce(l.aggregate_type, ''), l.aggregate_id FROM {table} l
+	}, s.sql(`SELECT l.id, coalesce(l.aggregate_type, ''), l.aggregate_id, l.source, l.position FROM {table} l
 		WHERE l.resolved_at IS NULL AND l.held_behind IS NULL AND l.aggregate_id IS NOT NULL AND `+ofName+`$1::text ORDER BY l.id`), sourceName)
 	if err != nil {
 		return fmt.Errorf("read dead letters that hold their aggregate: %w", err)
 	}
 	return nil
-}
-
-// HeadOf returns the newest open letter of an aggregate that waits for no other, or 0.
-func (s *Store) HeadOf(ctx context.Context, sourceName string, a Aggregate) (int64, error) {
-	var id int64
-	_, err := s.admin.Lookup(ctx, []any{&id}, s.sql(`SELECT coalesce(max(l.id), 0) FROM {table} l
-		WHERE l.resolved_at IS NULL AND l.held_behind IS NULL AND `+ofName+`$1::text
-		  AND coalesce(l.aggregate_type, '') = $2::text AND l.aggregate_id = $3::text`), sourceName, a.Type, a.ID)
-	if err != nil {
-		return 0, fmt.Errorf("read dead letters of an aggregate: %w", err)
-	}
-	return id, nil
 }
 
 // Counts are the open letters of an outbox.

@@ -23,11 +23,13 @@ const (
 	table  = "public.outbox_dead_letter"
 )
 
-// stand is a database with the table, and a store of it.
+// stand is a database with the table, a store of it, and a slot that a process holds.
 type stand struct {
 	t     *testing.T
 	url   string
 	store *deadletter.Store
+	slot  string
+	pid   uint32
 }
 
 func newStand(t *testing.T, databaseOptions ...string) *stand {
@@ -40,7 +42,20 @@ func newStand(t *testing.T, databaseOptions ...string) *stand {
 	for _, step := range steps {
 		testenv.Exec(t, url, step.Up(migrations.Target{Schema: "public", Table: "outbox"}))
 	}
-	return &stand{t: t, url: url, store: deadletter.NewStore(openAdmin(t, url), "public")}
+	s := &stand{t: t, url: url, store: deadletter.NewStore(openAdmin(t, url), "public"), slot: testenv.UniqueName("letters")}
+	testenv.Exec(t, url, "create publication "+s.slot, "select pg_create_logical_replication_slot('"+s.slot+"', 'pgoutput')")
+	ctx := testenv.Context(t, testenv.Deadline)
+	conn, err := replication.Connect(ctx, url, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := conn.Start(ctx, replication.StartOptions{Slot: s.slot, Publication: s.slot})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stream.Close)
+	s.pid = stream.PID()
+	return s
 }
 
 func openAdmin(t *testing.T, url string) *replication.Admin {
@@ -72,9 +87,15 @@ func draft(n uint64, aggregateID string) deadletter.Draft {
 	}
 }
 
+// held is a draft of the slot's holder.
+func (s *stand) held(d deadletter.Draft) deadletter.Draft {
+	d.Slot, d.WalsenderPID = s.slot, s.pid
+	return d
+}
+
 func (s *stand) insert(d deadletter.Draft) deadletter.Receipt {
 	s.t.Helper()
-	r, err := s.store.Insert(testenv.Context(s.t, testenv.Deadline), d)
+	r, err := s.store.Insert(testenv.Context(s.t, testenv.Deadline), s.held(d))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -126,6 +147,18 @@ func TestALetterIsDurableWhateverTheSettingOfTheRole(t *testing.T) {
 	}
 }
 
+func TestOnlyTheHolderOfTheSlotStoresLetters(t *testing.T) {
+	s := newStand(t)
+	d := s.held(draft(1, "7"))
+	d.WalsenderPID++ // as it was before another took over
+	if _, err := s.store.Insert(testenv.Context(t, testenv.Deadline), d); !errors.Is(err, deadletter.ErrNotHolder) {
+		t.Errorf("got %v", err)
+	}
+	if got := s.value("select count(*) from " + table); got != "0" {
+		t.Errorf("%s letters are stored", got)
+	}
+}
+
 func TestAnEventIsHeldOnlyWhileItsHeadIsOpen(t *testing.T) {
 	s := newStand(t)
 	ctx := testenv.Context(t, testenv.Deadline)
@@ -142,7 +175,7 @@ func TestAnEventIsHeldOnlyWhileItsHeadIsOpen(t *testing.T) {
 		}
 		return list
 	}
-	if got := heads(); !slices.Equal(got, []deadletter.Head{{ID: head.ID, Aggregate: deadletter.Aggregate{Type: "order", ID: "7"}}}) {
+	if got := heads(); !slices.Equal(got, []deadletter.Head{{ID: head.ID, Aggregate: deadletter.Aggregate{Type: "order", ID: "7"}, Source: source, Position: draft(1, "7").Event.Position}}) {
 		t.Errorf("heads %+v", got)
 	}
 	if n, err := s.store.Resolve(ctx, deadletter.ResolutionRetried, head.ID, head.ID+1); err != nil || n != 2 {
@@ -150,7 +183,7 @@ func TestAnEventIsHeldOnlyWhileItsHeadIsOpen(t *testing.T) {
 	}
 	late := draft(3, "7")
 	late.HeldBehind, late.ReasonCode = head.ID, deadletter.ReasonHeld
-	if _, err := s.store.Insert(ctx, late); !errors.Is(err, deadletter.ErrHeadResolved) {
+	if _, err := s.store.Insert(ctx, s.held(late)); !errors.Is(err, deadletter.ErrHeadResolved) {
 		t.Errorf("an event was stored behind a letter that is resolved: %v", err)
 	}
 	if got := heads(); len(got) != 0 {
@@ -174,7 +207,7 @@ func TestADiscardAndAnEventThatComesToWaitSeeEachOther(t *testing.T) {
 	go func() {
 		held := draft(2, "7")
 		held.HeldBehind = head.ID
-		_, err := s.store.Insert(ctx, held)
+		_, err := s.store.Insert(ctx, s.held(held))
 		done <- err
 	}()
 	testenv.Eventually(t, testenv.Deadline, func() error {

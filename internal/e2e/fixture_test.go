@@ -56,6 +56,7 @@ func newOutboxOn(tb testing.TB, cluster *testenv.Cluster, natsURL string, option
 	}
 	o.forwarderDatabaseURL, o.forwarderNATSURL = o.databaseURL, o.natsURL
 	if o.madeByHand {
+		o.migrate()
 		o.run("stream", "create").WaitExit(0, testenv.Deadline)
 	} else {
 		o.setup(o.setupArgs...)
@@ -68,6 +69,13 @@ func (o *outbox) setup(args ...string) {
 	o.tb.Helper()
 	p := o.run(append([]string{"setup"}, args...)...)
 	p.WaitExit(0, testenv.Deadline)
+}
+
+// migrate makes the tables beside the outbox, and the outbox where it is missing.
+func (o *outbox) migrate() {
+	o.tb.Helper()
+	args := []string{"migrate", "up", "--database-url", o.databaseURL, "--table", o.table}
+	testenv.RunCommand(o.tb, testenv.Command{Path: testenv.Binary(o.tb), Args: args, Env: o.env}).WaitExit(0, testenv.Deadline)
 }
 
 // flags are the flags that all commands of this outbox take.

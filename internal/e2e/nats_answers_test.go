@@ -243,7 +243,7 @@ func TestFullStreamIsWaitedForAndStaysInOrder(t *testing.T) {
 	}
 }
 
-func TestMessageTooLargeStopsTheForwarderUntilTheLimitIsRaised(t *testing.T) {
+func TestWithHaltAMessageTooLargeStopsTheForwarderUntilTheLimitIsRaised(t *testing.T) {
 	t.Parallel()
 	const maxPayload = 64 << 10
 	raisePayload := func(server *testenv.NATSServer) func(o *outbox) {
@@ -279,7 +279,7 @@ func TestMessageTooLargeStopsTheForwarderUntilTheLimitIsRaised(t *testing.T) {
 			o.exec(fmt.Sprintf(`INSERT INTO outbox (event_id, aggregate_type, aggregate_id, aggregate_version, event_type, payload)
 				VALUES ('%s', 'order', 'a', 6, 'placed', to_jsonb(repeat('x', %d)))`, goldenID, test.bytes-2))
 			o.insert("b", 5)
-			args := []string{"--format", "payload"}
+			args := []string{"--format", "payload", "--on-poison", "halt"}
 
 			failure := expectStop(t, o.start(args...), goldenID, "position 1:", "message-too-large")
 			expectSlotBefore(t, o, failure)

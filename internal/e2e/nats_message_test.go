@@ -274,7 +274,7 @@ func TestSubjectIsTheTopicOrTheTemplateWithSafeTokens(t *testing.T) {
 	}
 }
 
-func TestTopicThatMustNotBePublishedToStopsTheForwarderAndNameTheEvent(t *testing.T) {
+func TestWithHaltATopicThatMustNotBePublishedToStopsTheForwarderAndNamesTheEvent(t *testing.T) {
 	t.Parallel()
 	server := testenv.NATS(t)
 	long := strings.Repeat("x", 1100)
@@ -297,7 +297,7 @@ func TestTopicThatMustNotBePublishedToStopsTheForwarderAndNameTheEvent(t *testin
 			sub, err := testenv.ConnectNATS(t, server.URL()).SubscribeSync(topic)
 			listens := err == nil
 			o.exec(`INSERT INTO outbox (event_id, aggregate_type, aggregate_id, event_type, topic, payload) VALUES ('` + goldenID + `', 'order', 'a', 'placed', '` + topic + `', 'null')`)
-			failure := expectStop(t, o.start(), goldenID, "position 1:", test.code)
+			failure := expectStop(t, o.start("--on-poison", "halt"), goldenID, "position 1:", test.code)
 			expectSlotBefore(t, o, failure)
 			if listens {
 				if n, _, err := sub.Pending(); err != nil || n > 0 {

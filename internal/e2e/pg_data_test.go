@@ -254,7 +254,7 @@ func TestTextOfALATIN1DatabaseArrivesAsUTF8(t *testing.T) {
 }
 
 // A database without an encoding hands over what it was given.
-func TestTextThatIsNotUTF8StopsTheForwarderAndNamesTheEvent(t *testing.T) {
+func TestWithHaltTextThatIsNotUTF8StopsTheForwarderAndNamesTheEvent(t *testing.T) {
 	o := newForeignOutbox(t, newEncodedDatabase(t, "SQL_ASCII"), testenv.NATS(t).URL(), []string{
 		"CREATE TABLE outbox(event_id uuid DEFAULT gen_random_uuid(), aggregate_type text, aggregate_id text, event_type text, payload text)",
 	})
@@ -272,14 +272,14 @@ func TestTextThatIsNotUTF8StopsTheForwarderAndNamesTheEvent(t *testing.T) {
 		}
 		return id
 	}
-	p := o.startStreaming("--status-interval", fastStatus)
+	p := o.startStreaming("--status-interval", fastStatus, "--on-poison", "halt")
 	good := insert("before")
 	bad := insert(`a\xffb`)
 	p.WaitExit(3, testenv.Deadline)
 	expectRefusal(t, p, bad+".*UTF-8", "slot "+o.slot)
 	o.expectEvents(o.ours(), []string{good})
 
-	again := o.start("--format", "payload")
+	again := o.start("--format", "payload", "--on-poison", "halt")
 	again.WaitExit(3, testenv.Deadline)
 	expectRefusal(t, again, bad+".*UTF-8", "slot "+o.slot)
 	o.expectEvents(o.ours(), []string{good})

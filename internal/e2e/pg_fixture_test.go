@@ -30,6 +30,7 @@ func newForeignOutbox(tb testing.TB, databaseURL, natsURL string, statements []s
 		option(o)
 	}
 	o.exec(statements...)
+	o.migrate()
 	o.exec("CREATE PUBLICATION " + o.slot + " FOR TABLE " + o.table + " WITH (publish = 'insert', publish_via_partition_root = true)")
 	o.exec("SELECT pg_create_logical_replication_slot('" + o.slot + "', 'pgoutput')")
 	o.makeStream()

@@ -23,7 +23,7 @@ one table in the program that decides it; texts of errors are never looked at.
 |---|---|---|
 | transient | waits and tries again, for ever, with jittered backoff up to 30 s | 1 |
 | resync | reads the stream's newest message and goes on at once from the first event that is not stored | |
-| poison | this one event will never be accepted as it is: it stops, and the slot stays before the event | 3 |
+| poison | this one event will never be accepted as it is: it becomes a dead letter, or with ` + "`--on-poison halt`" + ` it stops and the slot stays before the event | 3 |
 | operator | a person must act: it stops, without one retry | 3 |
 
 A code that is in neither table is ` + "`operator`" + `: unknown means stop and say so. A right or a password

@@ -100,7 +100,7 @@ func (c *catalog) acceptRelation(rel decode.Relation) (bool, error) {
 func (c Config) names() provision.Names {
 	return provision.Names{
 		Slot: c.Slot, Publication: c.Publication, Table: c.Table, Columns: c.Columns,
-		Subject: c.Subject, Messages: c.Messages,
+		Subject: c.Subject, Messages: c.Messages, DeadLetters: c.OnPoison.stores(),
 	}
 }
 

@@ -31,6 +31,8 @@ type Config struct {
 	Headers     sink.HeaderMode
 	ContentType string // overrides Content-Type when not empty
 
+	OnPoison OnPoison // what becomes of an event that can never be published
+
 	InFlightMax      int           // events published and not yet acknowledged
 	InFlightMaxBytes int64         // the same in bytes; also bounds what waits to be published
 	AckTimeout       time.Duration // how long one publish may stay unanswered

@@ -69,7 +69,7 @@ func classify(err error, everStreamed bool) *fault.Error {
 func mends(code string) string {
 	switch code {
 	case sink.PoisonTooLarge:
-		return "raise max_payload of nats-server, or the stream's limit (nats stream edit STREAM --max-msg-size BYTES),"
+		return "raise max_payload of nats-server, or the stream's limit (nats stream edit STREAM --max-msg-size BYTES)"
 	case sink.PoisonSubjectUncover:
 		return "let the stream cover the subject (nats stream edit STREAM --subjects ..., the ones it has included)"
 	default:
@@ -83,7 +83,7 @@ func poisonFault(p *sink.Poison, slot string) error {
 	skipLSN := p.Position.CommitLSN + 1
 	return &fault.Error{
 		Class: fault.Poison, Code: p.Code, What: p.Error(),
-		Hint: fmt.Sprintf("%s and start again; or leave out its whole transaction for good: outbox-cdc slot advance --slot %s --to %s --yes",
+		Hint: fmt.Sprintf("%s, and start again; or leave out its whole transaction for good: outbox-cdc slot advance --slot %s --to %s --yes",
 			mends(p.Code), slot, skipLSN),
 	}
 }

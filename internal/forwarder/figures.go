@@ -14,6 +14,7 @@ type figures struct {
 	published    atomic.Uint64
 	duplicates   atomic.Uint64
 	found        atomic.Uint64
+	deadLetters  atomic.Uint64
 	inFlight     atomic.Int64
 	oldestSentAt atomic.Int64 // unix nanoseconds; 0 when nothing is in flight
 	settledAt    atomic.Int64
@@ -110,7 +111,7 @@ func (p *publisher) report(now time.Time) {
 	p.figures.resyncs.Store(st.Resyncs)
 	p.figures.violations.Store(st.OrderViolations)
 	p.figures.foreign.Store(st.ForeignAnswers)
-	reason := ""
+	reason := p.letters.reason
 	if c := p.sink.Condition(); c != nil {
 		reason = "NATS: " + strings.TrimPrefix(c.Error(), "connect to NATS: ")
 	}

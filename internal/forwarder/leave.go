@@ -45,6 +45,10 @@ func (r *reader) chores(now time.Time) error {
 	if silent >= r.silenceMax() && now.Sub(time.Unix(0, r.shared.busyAt.Load())) >= r.silenceMax() {
 		return fault.NewTransient(fmt.Sprintf("the server has been silent for %s", silent.Round(time.Second)), "", nil)
 	}
+	if r.shared.rereadGeneration.Load() == r.session.generation {
+		_ = r.sayGoodbye() // the slot is free at once then; else it is waited for
+		return errReread
+	}
 	due := !now.Before(r.statusAt)
 	if !due && !r.replyOwed {
 		return nil

@@ -69,6 +69,7 @@ type Figures struct {
 	Published       uint64     `json:"events_published"`
 	Duplicates      uint64     `json:"events_duplicate"`
 	AlreadyStored   uint64     `json:"events_already_stored"`
+	DeadLettered    uint64     `json:"events_dead_lettered"`
 	InFlight        int64      `json:"in_flight_events"`
 	Waiting         int        `json:"waiting_events"`
 	WaitingBytes    int64      `json:"waiting_bytes"`
@@ -91,7 +92,7 @@ func (f *Forwarder) Figures() Figures {
 		State: s.state.String(), Reason: s.reason, Since: s.since.UTC(),
 		ConfirmedLSN:   pglogrepl.LSN(f.shared.confirmedLSN.Load()).String(),
 		ConfirmableLSN: f.queue.confirmable().String(),
-		Published:      f.figures.published.Load(), Duplicates: f.figures.duplicates.Load(), AlreadyStored: f.figures.found.Load(),
+		Published:      f.figures.published.Load(), Duplicates: f.figures.duplicates.Load(), AlreadyStored: f.figures.found.Load(), DeadLettered: f.figures.deadLetters.Load(),
 		InFlight: f.figures.inFlight.Load(), Waiting: events, WaitingBytes: bytes,
 		FastBatches: f.figures.batched.Load(), OwnStream: f.figures.ownStream.Load(), Resyncs: f.figures.resyncs.Load(),
 		OrderViolations: f.figures.violations.Load(), SkippedRows: f.shared.skippedRows.Load(), OutOfBand: f.shared.outOfBand.Load(),

@@ -2,7 +2,6 @@ package forwarder
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decode"
+	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -29,12 +29,16 @@ type publisher struct {
 	encoder    *sink.Encoder
 	tracker    *checkpoint.Tracker
 	generation uint64
-	toldLSN    pglogrepl.LSN // told to the reader last
-	held       *sink.Message // the next event's message, which the sink could not take yet
-	items      []item        // taken from the queue; those before next are done
+	toldLSN    pglogrepl.LSN     // told to the reader last
+	number     uint64            // of the next event; 0 before it was looked at
+	held       *sink.Message     // the next event's message, which the sink could not take yet
+	draft      *deadletter.Draft // the next event's dead letter, which could not be stored yet
+	letters    *letters
+	rereading  bool   // the reader is to begin anew: nothing more is taken of this session
+	items      []item // taken from the queue; those before next are done
 	next       int
 	turns      turns
-	halt       error // a poison event: what was handed over before it is still settled
+	halt       error // what stops us before the next event: what was handed over before it is still settled
 	ignored    map[string]bool
 	last       sink.Stats
 	debug      bool
@@ -46,6 +50,7 @@ const publishIdle = time.Second // how long the loop sleeps when nothing is due
 // drain allows. It returns what only a person can mend, else nil.
 func (p *publisher) run(ctx, drain context.Context) error {
 	defer p.sink.Close()
+	defer p.letters.close()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -58,14 +63,14 @@ func (p *publisher) run(ctx, drain context.Context) error {
 			if p.sink.StopSending() == 0 || p.sink.Lost() || stopping(drain) {
 				return p.halt
 			}
-		} else if holding && p.halt == nil {
+		} else if holding && p.halt == nil && !(p.rereading && !p.queue.stale(p.generation)) {
 			err := p.feed(ctx, now)
 			now = time.Now() // it may have read in the stream for a while
 			if err != nil {
 				p.takeSettled(now)
 				return err
 			}
-			more = (p.next < len(p.items) && p.items[p.next].kind == itemEvent) && p.rateLeft(now)
+			more = (p.next < len(p.items) && p.items[p.next].kind == itemEvent) && p.rateLeft(now) && p.draft == nil && p.halt == nil
 		}
 		if err := p.step(ctx, drain, now, more); err != nil {
 			return err
@@ -86,7 +91,7 @@ func (p *publisher) run(ctx, drain context.Context) error {
 
 // hasWork tells whether feed could take more at once.
 func (p *publisher) hasWork(now time.Time) bool {
-	return p.halt == nil && p.next < len(p.items) && p.shared.holding.Load() && p.sink.Room(now) && !p.stopsAt(&p.items[p.next], now)
+	return p.halt == nil && p.next < len(p.items) && p.shared.holding.Load() && p.sink.Room(now) && p.letters.wait(now) == 0 && !p.stopsAt(&p.items[p.next], now)
 }
 
 func (p *publisher) rateLeft(now time.Time) bool { return p.cfg.RateMax <= 0 || p.sink.Room(now) }
@@ -96,12 +101,15 @@ func (p *publisher) sleep(ctx, drain context.Context, timer *time.Timer, now tim
 	if at := p.sink.Deadline(now); !at.IsZero() {
 		d = min(d, at.Sub(now))
 	}
+	if wait := p.letters.wait(now); wait > 0 {
+		d = min(d, wait)
+	}
 	if d <= 0 {
 		return
 	}
 	timer.Reset(d)
 	ready, done := p.queue.ready, ctx.Done()
-	if p.next < len(p.items) && p.shared.holding.Load() {
+	if p.next < len(p.items) && p.shared.holding.Load() && !p.rereading {
 		ready = nil // there is work already; what it waits for is room
 	}
 	if stopping(ctx) {
@@ -182,22 +190,30 @@ func (p *publisher) item(ctx context.Context, it *item, now time.Time) (bool, er
 	return true, nil
 }
 
-// event hands an event to the sink.
+// event hands an event to the sink, or makes a dead letter of it; false says that it is to
+// be offered again.
 func (p *publisher) event(ctx context.Context, it *item, now time.Time) (bool, error) {
-	if p.held == nil {
-		m, err := p.encoder.Encode(it.event)
-		if err != nil {
-			return false, fmt.Errorf("encode event: %w", err)
+	if p.number == 0 {
+		p.number = p.tracker.Event()
+	}
+	if p.held == nil && p.draft == nil {
+		if judged, err := p.judge(ctx, it, now); err != nil || !judged || it.event == nil {
+			return judged, err
 		}
-		m.Number = p.tracker.Event()
-		p.held = m
+	}
+	if p.draft != nil {
+		return p.bury(ctx, it, now)
 	}
 	taken, err := p.sink.Add(ctx, p.held, now)
+	if poison, ok := isPoison(err); ok && p.cfg.OnPoison.stores() {
+		p.condemn(it.event, poison, now)
+		return p.bury(ctx, it, now)
+	}
 	if err != nil {
 		return false, fmt.Errorf("publish event: %w", err)
 	}
 	if taken {
-		p.held, it.event = nil, nil
+		p.taken(it)
 	}
 	return taken, nil
 }
@@ -207,12 +223,14 @@ func (p *publisher) begin(s *session) {
 	source := s.systemID + "/" + p.cfg.Source
 	p.generation = s.generation
 	p.tracker, p.toldLSN = checkpoint.New(s.confirmedLSN), 0
-	p.held = nil
+	p.number, p.held, p.draft, p.rereading = 0, nil, nil, false
 	p.endTurn(errTurnLost)
 	p.forgetPassed()
+	from := decode.Position{Timeline: s.timelines.At(s.confirmedLSN), CommitLSN: s.confirmedLSN}
+	p.letters.begin(source, from)
 	p.sink.Begin(sink.Origin{
 		SystemID: s.systemID, Name: p.cfg.Source, Timeline: s.timelines.Current, WALEndLSN: s.walEndLSN,
-		From: decode.Position{Timeline: s.timelines.At(s.confirmedLSN), CommitLSN: s.confirmedLSN}, Adopt: p.cfg.Adopt,
+		From: from, Adopt: p.cfg.Adopt,
 	})
 	p.encoder = sink.NewEncoder(sink.EncoderConfig{
 		Template: p.cfg.template, Format: p.cfg.Format, Headers: p.cfg.Headers,
@@ -249,9 +267,12 @@ func (p *publisher) step(ctx, drain context.Context, now time.Time, more bool) e
 	}
 	err := p.sink.Step(stepCtx, now, more)
 	p.takeSettled(now)
-	var poison *sink.Poison
-	if errors.As(err, &poison) {
-		return poisonFault(poison, p.cfg.Slot)
+	if poison, ok := isPoison(err); ok {
+		if !p.cfg.OnPoison.stores() {
+			return poisonFault(poison, p.cfg.Slot)
+		}
+		p.reread(poison)
+		return nil
 	}
 	return err //nolint:wrapcheck // it is the user's sentence already
 }

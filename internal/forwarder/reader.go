@@ -88,6 +88,9 @@ func (r *reader) run(ctx context.Context) error {
 		if stopping(ctx) {
 			return nil
 		}
+		if errors.Is(err, errReread) {
+			continue
+		}
 		if errors.Is(err, ErrSlotInUse) {
 			return err
 		}
@@ -114,6 +117,9 @@ func (r *reader) run(ctx context.Context) error {
 func jittered(d time.Duration, random func() float64) time.Duration {
 	return time.Duration(float64(d) * (0.7 + 0.6*random()))
 }
+
+// errReread ends a session whose events the publisher wants to have again.
+var errReread = errors.New("the slot is read again from its own position")
 
 // slotMissingFor is how long a slot that was streamed before may be missing: right
 // after a promotion the new primary may still be making it usable.

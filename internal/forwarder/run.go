@@ -124,7 +124,8 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	pub := &publisher{
 		cfg: f.cfg, log: f.deps.Log, machine: f.machine, queue: f.queue, shared: f.shared,
 		metrics: f.deps.Metrics, figures: f.figures, ignored: map[string]bool{},
-		debug: f.deps.Log.Enabled(ctx, slog.LevelDebug),
+		debug:   f.deps.Log.Enabled(ctx, slog.LevelDebug),
+		letters: newLetters(f.cfg, f.deps.Log, f.deps.Server, f.deps.Random),
 		sink: sink.NewPublisher(sink.PublisherConfig{
 			Client: f.cfg.NATS, Stream: f.cfg.Stream, Subject: f.cfg.Subject, InFlightMax: f.cfg.InFlightMax,
 			AckTimeout: f.cfg.AckTimeout, RateMax: f.cfg.RateMax, Log: f.deps.Log, Dial: f.deps.Broker, Random: f.deps.Random,

@@ -21,6 +21,8 @@ type Server interface {
 	Connect(ctx context.Context) (Conn, error)
 	// Open opens an ordinary SQL connection.
 	Open(ctx context.Context) (Admin, error)
+	// Letters opens one for the dead letters.
+	Letters(ctx context.Context) (Letters, error)
 }
 
 // Conn is a replication connection before it streams; see replication.Conn.

@@ -14,6 +14,9 @@ type shared struct {
 	lastFrameAt       atomic.Int64  // by the reader
 	readerTurnedAt    atomic.Int64
 	publisherTurnedAt atomic.Int64
-	outOfBand         atomic.Uint64 // logical messages that belong to no transaction
-	skippedRows       atomic.Uint64 // rows of relations that are not the outbox
+	// rereadGeneration is by the publisher: the session that is to end, so that the slot is
+	// read again from its own position.
+	rereadGeneration atomic.Uint64
+	outOfBand        atomic.Uint64 // logical messages that belong to no transaction
+	skippedRows      atomic.Uint64 // rows of relations that are not the outbox
 }

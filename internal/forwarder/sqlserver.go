@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/outbox-cdc/outbox-cdc/decode"
+	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
 	"github.com/outbox-cdc/outbox-cdc/internal/provision"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -31,6 +32,23 @@ func (s sqlServer) Open(ctx context.Context) (Admin, error) {
 	}
 	return sqlAdmin{Admin: admin, cfg: s.cfg}, nil
 }
+
+// Letters implements Server.
+func (s sqlServer) Letters(ctx context.Context) (Letters, error) {
+	admin, err := replication.OpenAdmin(ctx, s.cfg.DatabaseURL, s.cfg.applicationName())
+	if err != nil {
+		return nil, fmt.Errorf("open SQL connection: %w", err)
+	}
+	return sqlLetters{Store: deadletter.NewStore(admin, s.cfg.Table.Schema), admin: admin}, nil
+}
+
+type sqlLetters struct {
+	*deadletter.Store
+	admin *replication.Admin
+}
+
+// Close implements Letters.
+func (l sqlLetters) Close() { l.admin.Close() }
 
 type sqlConn struct{ *replication.Conn }
 
@@ -134,11 +152,6 @@ func (a sqlAdmin) WalsenderBusy(ctx context.Context, pid uint32) (bool, error) {
 
 // OpenDeadLetters implements Admin.
 func (a sqlAdmin) OpenDeadLetters(ctx context.Context) (int64, error) {
-	var open int64
-	table := replication.QuoteName(a.cfg.Table.Schema, "outbox_dead_letter")
-	_, err := a.Lookup(ctx, []any{&open}, "SELECT count(*) FROM "+table+" WHERE resolved_at IS NULL")
-	if err != nil {
-		return 0, fmt.Errorf("count dead letters: %w", err)
-	}
-	return open, nil
+	counts, err := deadletter.NewStore(a.Admin, a.cfg.Table.Schema).Count(ctx, a.cfg.Source)
+	return counts.Dead, err //nolint:wrapcheck // it says what was counted
 }

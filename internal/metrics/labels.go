@@ -40,14 +40,22 @@ func (s Side) String() string {
 const otherReason = "other"
 
 // deadLetterReasons are the reason codes that have a series of their own.
+// They are the codes of sink.Poison and the one of package deadletter.
 var deadLetterReasons = [...]string{
-	"too-large",
-	"subject-invalid",
-	"subject-not-in-stream",
-	"header-invalid",
-	"headers-too-large",
-	"event-id-empty",
 	"malformed",
+	"event-id-null",
+	"event-id-empty",
+	"subject-invalid",
+	"subject-reserved",
+	"subject-too-long",
+	"subject-not-in-stream",
+	"headers-invalid",
+	"headers-too-large",
+	"not-utf8",
+	"not-json",
+	"not-a-number",
+	"bytea-invalid",
+	"message-too-large",
 	"refused",
 	"held",
 }

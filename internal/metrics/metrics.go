@@ -65,7 +65,7 @@ func newMetrics(version, revision string, now func() time.Time) *Metrics {
 		inFlightBytes:   gauge("in_flight_bytes", "Bytes of the events published and not yet acknowledged."),
 		orderViolations: counter("order_violations_total", "Events stored in the stream behind a later one of the same outbox."),
 		oldestUnacked:   newAge("oldest_unacked_seconds", "Age of the oldest event that is not yet acknowledged; 0 when there is none. It grows while nothing moves.", now),
-		deadLettersOpen: newOptional("dead_letters", "Dead letters that are not resolved; absent until the table has been read."),
+		deadLettersOpen: newOptional("dead_letters", "Dead letters that are not resolved, without the events held behind them; absent until the table has been read."),
 		slotLag:         newOptional("slot_lag_bytes", "Bytes of WAL written by the server and not yet confirmed by the slot; absent while unknown."),
 		slotRetained:    newOptional("slot_retained_bytes", "Bytes of WAL that the server keeps for the slot; absent while unknown."),
 		slotSafe:        newOptional("slot_safe_bytes", "Bytes of WAL that may still be written before the slot is in danger of being lost; absent while unknown or without a limit."),

@@ -20,6 +20,8 @@ type Names struct {
 	Subject     string // template
 	// Messages says that logical messages are forwarded: then an outbox without a table is whole.
 	Messages bool
+	// DeadLetters says that what can never be published is to be stored.
+	DeadLetters bool
 }
 
 // Postgres is what the database holds under the Names. Pointers are nil for what is missing.
@@ -72,6 +74,11 @@ func Preflight(ctx context.Context, admin *replication.Admin, names Names) (Find
 	fs.judgeTable(pg, names, similar)
 	fs.judgePublication(pg, names)
 	fs.judgeSlot(pg, names)
+	if names.DeadLetters {
+		if err := fs.judgeDeadLetters(ctx, admin, pg.Server.Role, names); err != nil {
+			return nil, err
+		}
+	}
 	return fs, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/decode"
+	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -104,7 +105,7 @@ func ReadStatus(ctx context.Context, admin *replication.Admin, nats *sink.Client
 			return Status{}, err
 		}
 	}
-	if err := readTables(ctx, admin, pg, q.Names, &status); err != nil {
+	if err := readTables(ctx, admin, pg, q, &status); err != nil {
 		return Status{}, err
 	}
 	return status, nil
@@ -175,18 +176,18 @@ func publicationStatus(name string, p *replication.PublicationInfo) PublicationS
 }
 
 // readTables counts what waits in the tables beside the outbox.
-func readTables(ctx context.Context, admin *replication.Admin, pg Postgres, names Names, status *Status) error {
-	schema := names.Table.Schema
-	deadLetters, err := admin.Table(ctx, schema, "outbox_dead_letter")
+func readTables(ctx context.Context, admin *replication.Admin, pg Postgres, q StatusQuery, status *Status) error {
+	schema := q.Table.Schema
+	deadLetters, err := admin.Table(ctx, schema, deadletter.Table)
 	if err != nil {
 		return err
 	}
 	if deadLetters != nil && deadLetters.Selectable && deadLetters.Column("held_behind") != nil {
-		_, err := admin.Lookup(ctx, []any{&status.DeadLetters, &status.Held}, "SELECT count(*) FILTER (WHERE held_behind IS NULL), count(*) FILTER (WHERE held_behind IS NOT NULL) FROM "+
-			replication.QuoteName(schema, "outbox_dead_letter")+" WHERE resolved_at IS NULL")
+		counts, err := deadletter.NewStore(admin, schema).Count(ctx, q.Source)
 		if err != nil {
-			return fmt.Errorf("count dead letters: %w", err)
+			return err
 		}
+		status.DeadLetters, status.Held = &counts.Dead, &counts.Held
 	}
 	requests, err := admin.Table(ctx, schema, "outbox_request")
 	if err != nil {
@@ -201,7 +202,7 @@ func readTables(ctx context.Context, admin *replication.Admin, pg Postgres, name
 	if pg.Table == nil || !pg.Table.Selectable {
 		return nil
 	}
-	oldest := undelivered{table: pg.Table, slot: pg.Slot, columns: names.Columns, deadLetters: deadLetters}
+	oldest := undelivered{table: pg.Table, slot: pg.Slot, columns: q.Columns, deadLetters: deadLetters}
 	if status.LastEvent != nil {
 		oldest.lastEventID = status.LastEvent.EventID
 	}
