@@ -111,7 +111,8 @@ func TestStatusFindsTheOldestRowThatIsNotInTheStreamWithoutAForwarder(t *testing
 	if at(t, document, "last_event", "event_id") != uuid(0) || at(t, document, "last_event", "sequence") != 1.0 {
 		t.Errorf("got %v", at(t, document, "last_event"))
 	}
-	testenv.Exec(t, s.database, `insert into outbox_dead_letter (source, position, event_id, reason_code, reason, attempts, first_failed_at, dead_at) values ('s', 'p', '`+uuid(1)+`', 'c', 'r', 1, now(), now())`)
+	testenv.Exec(t, s.database, `insert into outbox_dead_letter (source, position, event_id, reason_code, reason, attempts, first_failed_at, dead_at) values ('`+system+"/"+s.slot+`', 'p', '`+uuid(1)+`', 'c', 'r', 1, now(), now()),
+		('of another outbox', 'p', null, 'c', 'r', 1, now(), now())`)
 	assertHours(1)
 	s.publish(t, system+"/"+s.slot, uuid(2))
 	if got := oldest(); got != nil {

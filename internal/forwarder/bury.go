@@ -20,8 +20,7 @@ import (
 func (p *publisher) judge(ctx context.Context, it *item, now time.Time) (bool, error) {
 	ready, err := p.letters.ready(ctx, now)
 	if !ready || err != nil {
-		p.halt = err
-		return false, nil
+		return p.haltOn(err)
 	}
 	e := it.event
 	if p.letters.stands(e) {
@@ -94,8 +93,7 @@ func (p *publisher) bury(ctx context.Context, it *item, now time.Time) (bool, er
 		return p.event(ctx, it, now)
 	}
 	if !done || err != nil {
-		p.halt = err
-		return false, nil
+		return p.haltOn(err)
 	}
 	p.metrics.AddDeadLetter(d.ReasonCode)
 	p.figures.deadLetters.Add(1)
@@ -108,6 +106,12 @@ func (p *publisher) bury(ctx context.Context, it *item, now time.Time) (bool, er
 	}
 	p.settleStored(it, receipt.StoredLSN)
 	return true, nil
+}
+
+// haltOn stops before the next event, if err is not nil: what was handed over is settled first.
+func (p *publisher) haltOn(err error) (bool, error) {
+	p.halt = err
+	return false, nil
 }
 
 // settleStored settles an event that a letter stands for.

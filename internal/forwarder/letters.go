@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -222,11 +223,10 @@ func (l *letters) headOf(e *decode.Event) int64 {
 	if !ok {
 		return 0
 	}
-	heads := l.heads[a]
-	for i := len(heads) - 1; i >= 0; i-- {
+	for _, h := range slices.Backward(l.heads[a]) {
 		// Positions of another server, as after an upgrade, are all of the past.
-		if heads[i].Source != l.source || heads[i].Position.Compare(e.Position) < 0 {
-			return heads[i].ID
+		if h.Source != l.source || h.Position.Compare(e.Position) < 0 {
+			return h.ID
 		}
 	}
 	return 0
@@ -234,14 +234,8 @@ func (l *letters) headOf(e *decode.Event) int64 {
 
 // forget drops a letter that is resolved.
 func (l *letters) forget(id int64, a deadletter.Aggregate) {
-	rest := l.heads[a][:0]
-	for _, h := range l.heads[a] {
-		if h.ID != id {
-			rest = append(rest, h)
-		}
-	}
-	l.heads[a] = rest
-	if len(rest) == 0 {
+	l.heads[a] = slices.DeleteFunc(l.heads[a], func(h deadletter.Head) bool { return h.ID == id })
+	if len(l.heads[a]) == 0 {
 		delete(l.heads, a)
 	}
 }

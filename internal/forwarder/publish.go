@@ -63,7 +63,7 @@ func (p *publisher) run(ctx, drain context.Context) error {
 			if p.sink.StopSending() == 0 || p.sink.Lost() || stopping(drain) {
 				return p.halt
 			}
-		} else if holding && p.halt == nil && !(p.rereading && !p.queue.stale(p.generation)) {
+		} else if holding && p.halt == nil && (!p.rereading || p.queue.stale(p.generation)) {
 			err := p.feed(ctx, now)
 			now = time.Now() // it may have read in the stream for a while
 			if err != nil {
