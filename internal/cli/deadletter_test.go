@@ -71,8 +71,7 @@ func TestDeadLetterListChoosesOpenOnesOrWhatTheFlagsSay(t *testing.T) {
 		{nil, uuid(1) + " " + uuid(2) + " a,b"},
 		{[]string{"--all"}, uuid(1) + " " + uuid(2) + " a,b " + uuid(4)},
 		{[]string{"--event-id", uuid(2), "--event-id", uuid(4)}, uuid(2) + " " + uuid(4)},
-		{[]string{"--event-id", uuid(1) + "," + uuid(4)}, uuid(1) + " " + uuid(4)},
-		{[]string{"--event-id", `a\,b`}, "a,b"},
+		{[]string{"--event-id", "a,b"}, "a,b"},
 		{[]string{"--aggregate", "order/7/b"}, uuid(1) + " " + uuid(2)},
 		{[]string{"--reason", "held"}, uuid(2)},
 		{[]string{"--reason", "refused", "--event-id", uuid(4)}, uuid(4)},
@@ -95,7 +94,7 @@ func TestDeadLetterShowPrintsThePayloadAsItIs(t *testing.T) {
 	if document["payload"] != `{"a": "ä"}` || document["reason_code"] != "message-too-large" {
 		t.Errorf("got %v", document)
 	}
-	if document := s.env.run("dead-letter", "show", "--event-id", `a\,b`, "--json").want(t, 0).document(t); document["payload_base64"] != "AP8=" || document["payload"] != nil {
+	if document := s.env.run("dead-letter", "show", "--event-id", "a,b", "--json").want(t, 0).document(t); document["payload_base64"] != "AP8=" || document["payload"] != nil {
 		t.Errorf("got %v", document)
 	}
 	if lines := strings.Count(s.env.run("dead-letter", "show", "--all", "--json").want(t, 0).stdout, "\n"); lines != 4 {
@@ -110,9 +109,9 @@ func TestDeadLetterShowPrintsThePayloadAsItIs(t *testing.T) {
 
 func TestDeadLetterDiscardKeepsTheLetterWithTheReason(t *testing.T) {
 	s := newLetterStand(t)
-	s.env.run("dead-letter", "discard", "--event-id", `a\,b`).want(t, 2).says(t, "--reason-text")
+	s.env.run("dead-letter", "discard", "--event-id", "a,b").want(t, 2).says(t, "--reason-text")
 	s.env.run("dead-letter", "discard", "--reason-text", "x").want(t, 2).says(t, "--all")
-	if got := s.env.run("dead-letter", "discard", "--event-id", `a\,b`, "--reason-text", "of a test", "--json").want(t, 0).document(t); got["selected"] != 1.0 || got["discarded"] != 1.0 {
+	if got := s.env.run("dead-letter", "discard", "--event-id", "a,b", "--reason-text", "of a test", "--json").want(t, 0).document(t); got["selected"] != 1.0 || got["discarded"] != 1.0 {
 		t.Errorf("got %v", got)
 	}
 	if got := s.count(t, "select resolution || (resolved_at is not null) || encode(payload, 'hex') from outbox_dead_letter where event_id = 'a,b'"); got != "discarded: of a testtrue00ff" {
