@@ -102,12 +102,12 @@ func (in *invocation) replaySelection() (request.Selection, error) {
 		}
 	}
 	switch {
+	case s.Until != nil && s.Since == nil:
+		return s, fault.NewUsage("--until belongs to --since", "give --since too")
 	case len(ways) == 0:
 		return s, fault.NewUsage("replay needs to know which events", "give --event-id, --aggregate, --since or --dead")
 	case len(ways) > 1:
 		return s, fault.NewUsage("replay takes one of "+strings.Join(ways, ", ")+", not several", "run it once for each")
-	case s.Until != nil && s.Since == nil:
-		return s, fault.NewUsage("--until belongs to --since", "give --since too")
 	case s.Until != nil && !s.Since.Before(*s.Until):
 		return s, fault.NewUsage("--until is not later than --since", "--since is the earlier time")
 	}

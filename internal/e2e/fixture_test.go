@@ -253,9 +253,14 @@ func expectPositionsGrow(tb testing.TB, messages []testenv.Message) {
 // sessions write at once, so that ids and commits differ in order.
 func (o *outbox) expectCommitOrder() {
 	o.tb.Helper()
+	o.waitStored(len(o.rows()))
+	o.expectCommitOrderOf(o.ours())
+}
+
+// expectCommitOrderOf is expectCommitOrder for given messages.
+func (o *outbox) expectCommitOrderOf(messages []testenv.Message) {
+	o.tb.Helper()
 	want := o.rows()
-	o.waitStored(len(want))
-	messages := o.ours()
 	got := testenv.MessageIDs(messages)
 	expectPositionsGrow(o.tb, messages)
 	versions := map[string]int64{}

@@ -16,6 +16,7 @@ const (
 	sqlStateObjectInUse      = "55006"
 	sqlStateAdminShutdown    = "57P01"
 	sqlStateCannotConnectNow = "57P03"
+	sqlStateUndefinedTable   = "42P01"
 )
 
 // rightsStates are failures that stop a start, and that a running forwarder waits

@@ -58,7 +58,7 @@ func (p *publisher) run(ctx, drain context.Context) error {
 		p.shared.publisherTurnedAt.Store(now.UnixNano())
 		more, holding := false, p.shared.holding.Load()
 		p.sink.Pause(!holding)
-		p.takeTurn(p.ableToTurn(ctx, holding))
+		p.takeTurn(p.ableToTurn(ctx, holding), now)
 		if stopping(ctx) {
 			if p.sink.StopSending() == 0 || p.sink.Lost() || stopping(drain) {
 				return p.halt
@@ -120,7 +120,8 @@ func (p *publisher) sleep(ctx, drain context.Context, timer *time.Timer, now tim
 		incoming = nil
 	}
 	select {
-	case p.turns.now = <-incoming:
+	case t := <-incoming:
+		p.beginTurn(t, time.Now())
 	case <-ready:
 	case <-p.sink.Wake():
 	case <-timer.C:

@@ -11,10 +11,12 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/jackc/pglogrepl"
 
+	"github.com/outbox-cdc/outbox-cdc/decode"
 	"github.com/outbox-cdc/outbox-cdc/internal/audit"
 	"github.com/outbox-cdc/outbox-cdc/internal/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/request"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 const (
@@ -111,6 +113,9 @@ func (w *requests) failed(err error) {
 	if !errors.As(err, &f) && !errors.Is(err, errTurnLost) {
 		w.close()
 	}
+	if replication.SQLState(err) == sqlStateUndefinedTable {
+		return // tables made by others: nobody can ask for anything
+	}
 	if reason := err.Error(); reason != w.warned && !errors.Is(err, errTurnLost) && !errors.Is(err, errTurnLate) {
 		w.warned = reason
 		hint := ""
@@ -143,7 +148,8 @@ func (w *requests) once(ctx context.Context) (found bool, err error) {
 		_, err := w.admin.AwaitNotification(ctx, requestsLook)
 		return false, err
 	}
-	job := &job{requests: w, request: r, savedAt: time.Now()}
+	again := sink.Again{Kind: string(r.Kind), Request: r.ID, FreshID: r.Selection.FreshIDs}
+	job := &job{requests: w, request: r, savedAt: time.Now(), turn: &turn{again: again, answer: make(chan turnAnswer, 1)}}
 	return true, job.work(ctx)
 }
 
@@ -156,6 +162,7 @@ type job struct {
 	// when the LSN was taken.
 	horizonXID uint32
 	horizonLSN pglogrepl.LSN
+	turn       *turn
 }
 
 // errNotOurs ends the work on a request that was cancelled or taken over.
@@ -221,15 +228,15 @@ func (j *job) save(ctx context.Context) error {
 	return err
 }
 
-// ask lets the publisher work on a turn.
-func (j *job) ask(ctx context.Context, t *turn) (turnAnswer, error) {
-	t.again.Kind, t.again.Request, t.again.FreshID = string(j.request.Kind), j.request.ID, j.request.Selection.FreshIDs
-	t.answer = make(chan turnAnswer, 1)
+// ask lets the publisher work on some events. It returns after a while also when not all
+// of them are done.
+func (j *job) ask(ctx context.Context, events []*decode.Event) (turnAnswer, error) {
+	j.turn.events, j.turn.afterLSN = events, j.horizonLSN
 	waiting := time.NewTicker(requestsPause)
 	defer waiting.Stop()
 	for handed := false; !handed; {
 		select {
-		case j.turns <- t:
+		case j.turns <- j.turn:
 			handed = true
 		case <-ctx.Done():
 			return turnAnswer{}, ctx.Err()
@@ -239,19 +246,12 @@ func (j *job) ask(ctx context.Context, t *turn) (turnAnswer, error) {
 			}
 		}
 	}
-	for {
-		select {
-		case answer := <-t.answer:
-			return answer, answer.err
-		case <-ctx.Done():
-			return turnAnswer{}, ctx.Err()
-		case <-waiting.C:
-			if time.Since(j.savedAt) >= watchEvery { // also while it has to wait it may be cancelled
-				if err := j.save(ctx); err != nil {
-					return turnAnswer{}, err
-				}
-			}
-		}
+	select {
+	case answer := <-j.turn.answer:
+		j.request.Progress.Sequence = max(j.request.Progress.Sequence, answer.sequence)
+		return answer, answer.err
+	case <-ctx.Done():
+		return turnAnswer{}, ctx.Err()
 	}
 }
 
@@ -271,7 +271,6 @@ func (j *job) horizon(ctx context.Context) error {
 
 // rows publishes rows of the table again.
 func (j *job) rows(ctx context.Context) error {
-	p := &j.request.Progress
 	rows, err := request.OpenRows(ctx, j.admin, request.Outbox{
 		Table: j.cfg.Table, Columns: j.cfg.Columns, Publication: j.cfg.Publication, SourceName: j.cfg.Source,
 	}, j.request.Selection)
@@ -281,38 +280,54 @@ func (j *job) rows(ctx context.Context) error {
 	if err := j.horizon(ctx); err != nil {
 		return err
 	}
-	readFrom := uint64(0)
-	if p.Sequence > 0 {
-		readFrom = p.Sequence + 1
-	} else {
-		// Whoever takes the request over looks behind the sequence that the stream has now.
-		answer, err := j.ask(ctx, &turn{afterLSN: j.horizonLSN})
-		if err != nil {
-			return err
-		}
-		p.Sequence = max(1, answer.sequence)
-		if err := j.save(ctx); err != nil {
-			return err
-		}
+	if err := j.begin(ctx); err != nil {
+		return err
 	}
 	for {
 		page, err := j.page(ctx, rows)
 		if err != nil || len(page) == 0 {
 			return err
 		}
-		if err := j.publish(ctx, page, readFrom); err != nil {
-			return err
-		}
-		readFrom = 0
-		if j.deps.Working != nil {
-			j.deps.Working(*j.request)
-		}
-		if time.Since(j.savedAt) >= saveEvery {
-			if err := j.save(ctx); err != nil {
+		for len(page) > 0 {
+			done, err := j.publish(ctx, page)
+			if err != nil {
 				return err
 			}
+			page = page[done:]
 		}
 	}
+}
+
+// begin finds out where the stream is before anything is published for the request: whoever
+// takes it over looks behind that. What a predecessor published is looked for.
+func (j *job) begin(ctx context.Context) error {
+	p := &j.request.Progress
+	if p.Begun {
+		j.turn.readFrom = p.Sequence + 1
+		return nil
+	}
+	for p.Begun = false; !p.Begun; {
+		answer, err := j.ask(ctx, nil)
+		if err != nil {
+			return err
+		}
+		p.Begun = answer.done
+		if err := j.save(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// saveNowAndThen saves the progress, and learns whether the request is still wanted.
+func (j *job) saveNowAndThen(ctx context.Context) error {
+	if j.deps.Working != nil {
+		j.deps.Working(*j.request)
+	}
+	if time.Since(j.savedAt) < saveEvery {
+		return nil
+	}
+	return j.save(ctx)
 }
 
 // page reads the next rows and makes sure that the horizon lies behind them.
@@ -331,35 +346,33 @@ func (j *job) page(ctx context.Context, rows *request.Rows) ([]request.Row, erro
 	return page, nil
 }
 
-// publish lets the publisher publish rows and notes what became of them.
-func (j *job) publish(ctx context.Context, page []request.Row, readFrom uint64) error {
+// publish lets the publisher publish rows, notes what became of them, and returns how many
+// are done with.
+func (j *job) publish(ctx context.Context, page []request.Row) (int, error) {
 	p := &j.request.Progress
-	t := &turn{afterLSN: j.horizonLSN, readFrom: readFrom}
-	published := make([]request.Row, 0, len(page))
+	events := make([]*decode.Event, 0, len(page))
 	for _, row := range page {
 		if !row.Dead {
-			t.events = append(t.events, row.Event)
-			published = append(published, row)
+			events = append(events, row.Event)
 		}
 	}
-	answer, err := j.ask(ctx, t)
-	next := 0
-	for _, row := range page {
-		if row.Dead {
+	answer, err := j.ask(ctx, events)
+	done, next := 0, 0
+	for ; done < len(page); done++ {
+		row := &page[done]
+		switch {
+		case row.Dead:
 			p.Selected++
 			p.Refuse(request.Refusal{EventID: row.Place.EventID, Code: "dead-letter", Reason: "it is an open dead letter: outbox-cdc dead-letter retry publishes it"})
-			p.Place = &row.Place
-			continue
+		case next < len(answer.outcomes):
+			count(p, answer.outcomes[next])
+			next++
+		default:
+			return done, errors.Join(err, j.saveNowAndThen(ctx))
 		}
-		if next == len(answer.outcomes) {
-			break
-		}
-		count(p, answer.outcomes[next])
-		p.Place = &published[next].Place
-		next++
+		p.Place = &row.Place
 	}
-	p.Sequence = max(p.Sequence, answer.sequence)
-	return err
+	return done, errors.Join(err, j.saveNowAndThen(ctx))
 }
 
 func count(p *request.Progress, out outcome) {

@@ -19,13 +19,17 @@ const (
 	sliceMax = 50 * time.Millisecond
 	// liveShare is how long a request waits then, unless no new event does.
 	liveShare = 200 * time.Millisecond
+	// turnTime is after how long a turn is answered although it is not done: whoever asked
+	// saves how far it got, and learns whether it is still wanted.
+	turnTime = 250 * time.Millisecond
 	// undeliveredMax bounds how many events may wait for a forwarder while a command holds
 	// the slot for a request.
 	undeliveredMax = 100_000
 )
 
 // turn is a piece of a request, which the publisher works on between two transactions
-// with nothing in flight.
+// with nothing in flight. One turn serves for all of a request: it belongs to the publisher
+// from when it is handed over until it is answered.
 type turn struct {
 	again  sink.Again
 	events []*decode.Event
@@ -39,6 +43,8 @@ type turn struct {
 	answer chan turnAnswer
 
 	// The publisher's:
+	since    time.Time // when it was taken
+	stepped  time.Time // when it was worked on last
 	outcomes []outcome
 	found    map[string]int // messages of the request in the stream, by event id
 	resumed  bool
@@ -47,9 +53,11 @@ type turn struct {
 
 // turnAnswer says what became of a turn.
 type turnAnswer struct {
-	// outcomes are those of the first events; err says why there are no more.
+	// outcomes are those of the first events. err says why there are no more; without one
+	// the turn may be handed over again with the others.
 	outcomes []outcome
 	err      error
+	done     bool // no event is left
 	// sequence is one of the stream: what was published for the other events has a higher one.
 	sequence uint64
 }
@@ -78,16 +86,24 @@ type turns struct {
 
 // takeTurn looks for the next turn, or gives the present one back when it cannot be
 // worked on.
-func (p *publisher) takeTurn(able error) {
+func (p *publisher) takeTurn(able error, now time.Time) {
 	switch {
 	case able != nil && p.turns.now != nil:
 		p.endTurn(able)
 	case able == nil && p.turns.now == nil:
 		select {
-		case p.turns.now = <-p.turns.incoming:
+		case t := <-p.turns.incoming:
+			p.beginTurn(t, now)
 		default:
 		}
+	case able == nil && now.Sub(p.turns.now.since) >= turnTime && p.turns.now.readFrom == 0:
+		p.endTurn(nil)
 	}
+}
+
+func (p *publisher) beginTurn(t *turn, now time.Time) {
+	t.since, t.stepped, t.outcomes, t.sequence = now, time.Time{}, nil, 0
+	p.turns.now = t
 }
 
 // ableToTurn returns why no turn can be worked on, or nil.
@@ -114,7 +130,11 @@ func (p *publisher) endTurn(err error) {
 		return
 	}
 	p.turns.now = nil
-	t.answer <- turnAnswer{outcomes: t.outcomes, err: err, sequence: t.sequence}
+	if t.readFrom > 0 || len(t.found) > 0 {
+		t.sequence = 0 // what a predecessor published for later events lies before
+	}
+	done := err == nil && !t.stepped.IsZero() && len(t.outcomes) == len(t.events)
+	t.answer <- turnAnswer{outcomes: t.outcomes, err: err, done: done, sequence: t.sequence}
 }
 
 // turnDue tells whether the present turn is to be worked on before the next transaction.
@@ -159,7 +179,7 @@ func (p *publisher) turnWait(now time.Time) time.Duration {
 	if wait := at.Sub(now); wait > 0 {
 		return wait
 	}
-	return publishIdle // it waits for something that wakes the publisher
+	return max(time.Millisecond, p.turns.now.since.Add(turnTime).Sub(now)) // what else it waits for wakes the publisher
 }
 
 // workTurn works on the present turn for a while.
@@ -175,6 +195,7 @@ func (p *publisher) workTurn(ctx context.Context) {
 
 // stepTurn works on one event; true says that the turn is done.
 func (p *publisher) stepTurn(ctx context.Context, t *turn) (bool, error) {
+	t.stepped = time.Now()
 	t.sequence = max(t.sequence, p.sink.LastSequence())
 	if p.turns.tooMany {
 		return false, fault.NewOperator("not-delivered", fmt.Sprintf("more than %d events wait to be delivered", undeliveredMax),
@@ -221,7 +242,9 @@ func (p *publisher) publishAgain(ctx context.Context, t *turn, e *decode.Event) 
 		return refusedBy(e, err)
 	}
 	if t.found[m.EventID] > 0 {
-		t.found[m.EventID]--
+		if t.found[m.EventID]--; t.found[m.EventID] == 0 {
+			delete(t.found, m.EventID)
+		}
 		return outcome{stored: true}, nil
 	}
 	ack, err := p.sink.Republish(ctx, m)

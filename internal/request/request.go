@@ -93,8 +93,9 @@ type Progress struct {
 	Holder string `json:"holder,omitempty"`
 	// Place is the last row that is done with; nil before the first.
 	Place *Place `json:"place,omitempty"`
-	// Sequence is one of the stream such that all that was published for rows behind
-	// Place has a higher one; 0 before anything was published.
+	// Begun says that Sequence is known: one of the stream such that all that was published
+	// for rows behind Place has a higher one.
+	Begun    bool   `json:"begun,omitempty"`
 	Sequence uint64 `json:"sequence,omitempty"`
 }
 

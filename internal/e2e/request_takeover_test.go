@@ -1,0 +1,192 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/testenv"
+)
+
+// waitRequest waits until the newest request is in a state, with at least so many events
+// stored as its progress says, and returns that number.
+func (o *outbox) waitRequest(state string, stored int) int {
+	o.tb.Helper()
+	var got int
+	testenv.Eventually(o.tb, 2*testenv.Deadline, func() error {
+		row := testenv.Query(o.tb, o.databaseURL, `SELECT state || ' ' || coalesce(progress->>'stored', '0') FROM outbox_request ORDER BY id DESC LIMIT 1`)
+		if len(row) == 0 {
+			return fmt.Errorf("there is no request")
+		}
+		var is string
+		if _, err := fmt.Sscan(row[0], &is, &got); err != nil {
+			return err
+		}
+		if is != state || got < stored {
+			return fmt.Errorf("the request is %s, want %s with %d stored", row[0], state, stored)
+		}
+		return nil
+	})
+	return got
+}
+
+// expectOnceEach checks that what was published again is the given events, each once and
+// in their order.
+func (o *outbox) expectOnceEach(want []string) {
+	o.tb.Helper()
+	o.expectAgain(want)
+	if got := firsts(o.stored()); len(got) > 0 {
+		expectPositionsGrow(o.tb, got)
+	}
+}
+
+func TestReplayUnderLoadKeepsTheOrderOfFirstDeliveriesAndLosesNothing(t *testing.T) {
+	o := newOutbox(t, testenv.NATS(t).URL(), shortWindow)
+	_, side := o.startHTTPStreaming()
+	o.insertTx("old", 3000)
+	o.waitStored(3000)
+	o.waitConfirmed()
+	old := o.rows()
+	l := o.startLoad(4, 5*time.Millisecond)
+	l.waitWritten(500)
+	replay := o.run("replay", "--aggregate", "order/old", "--fresh-ids", "--json")
+	l.waitWritten(2000)
+	replay.WaitExit(0, 2*testenv.Deadline)
+	l.waitWritten(500)
+	l.end()
+	o.waitStored(len(o.rows()) + len(old))
+	o.waitConfirmed()
+	messages := o.stored()
+	o.expectOnceEach(old)
+	o.expectCommitOrderOf(firsts(messages))
+	// They took turns: new events neither waited for the end of the request, nor it for theirs.
+	turns := 0
+	for i := 1; i < len(messages); i++ {
+		if (messages[i].Header.Get("Outbox-Republished") == "") != (messages[i-1].Header.Get("Outbox-Republished") == "") {
+			turns++
+		}
+	}
+	if turns < 4 {
+		t.Errorf("new events and those of the request took %d turns", turns)
+	}
+	// The chain of expected sequences went on behind each turn: nothing was refused.
+	if n, _ := side.metric("outbox_cdc_publish_retries_total"); n != 0 {
+		t.Errorf("%v messages were sent again", n)
+	}
+	if n, _ := side.metric(`outbox_cdc_events_skipped_total{reason="duplicate"}`); n != 0 {
+		t.Errorf("%v first deliveries were swallowed", n)
+	}
+	t.Logf("%d turns, %d messages", turns, len(messages))
+}
+
+func TestASuccessorFinishesAReplayAndPublishesNothingTwice(t *testing.T) {
+	for _, fresh := range []bool{true, false} {
+		t.Run(fmt.Sprintf("fresh ids %t", fresh), func(t *testing.T) {
+			o := newOutbox(t, testenv.NATS(t).URL(), shortWindow)
+			holder := o.startStreaming("--rate", "1000")
+			const events = 1500
+			o.insertTx("a", events)
+			o.waitStored(events)
+			o.waitConfirmed()
+			beyondTheWindow()
+			standby := o.start("--rate", "1000")
+			standby.WaitLine(standbyLine(o.waitHolder("")), testenv.Deadline)
+			args := []string{"replay", "--aggregate", "order/a", "--json"}
+			if fresh {
+				args = append(args, "--fresh-ids")
+			}
+			replay := o.run(args...)
+			for _, at := range []int{200, 700} { // in the middle of a page that was not saved
+				o.waitRequest("running", at)
+				holder.Kill()
+				beyondTheWindow() // by message ids nobody could tell
+				standby.WaitLine(`"msg":"streaming"`, testenv.Deadline)
+				holder, standby = standby, o.start("--rate", "1000")
+			}
+			replay.WaitExit(0, 2*testenv.Deadline)
+			if want := fmt.Sprintf(`"stored": %d`, events); !strings.Contains(replay.Stdout(), want) {
+				t.Errorf("%s, want %s", replay.Stdout(), want)
+			}
+			o.expectOnceEach(o.rows())
+		})
+	}
+}
+
+func TestAStandbyLeavesRequestsToTheHolderOfTheSlot(t *testing.T) {
+	o := newOutbox(t, testenv.NATS(t).URL(), shortWindow)
+	holder := o.startStreaming("--status-interval", fastStatus)
+	o.insert("a", 5)
+	o.waitStored(5)
+	o.waitConfirmed()
+	pid := o.waitHolder("")
+	standby := o.start("--takeover-after", "off")
+	standby.WaitLine(standbyLine(pid), testenv.Deadline)
+	holder.Signal(syscall.SIGSTOP)
+	beyondTheWindow()
+	replay := o.run("replay", "--aggregate", "order/a")
+	replay.WaitLine("waits for the forwarder that holds slot", testenv.Deadline)
+	if got := o.requests(); !slices.Equal(got, []string{"replay waiting - of -"}) {
+		t.Errorf("requests: %q", got)
+	}
+	o.expectAgain(nil)
+	holder.Signal(syscall.SIGCONT)
+	replay.WaitExit(0, testenv.Deadline)
+	if o.holder() != pid {
+		t.Errorf("the slot went from walsender %s to %s", pid, o.holder())
+	}
+	o.expectOnceEach(o.rows())
+}
+
+func TestCtrlCCancelsAReplayAndTheForwarderGoesOn(t *testing.T) {
+	o := newOutbox(t, testenv.NATS(t).URL(), shortWindow)
+	forwarder := o.startStreaming("--rate", "300")
+	const events = 900
+	o.insertTx("a", events)
+	o.waitStored(events)
+	o.waitConfirmed()
+	replay := o.run("replay", "--since", "1h", "--fresh-ids", "--json")
+	o.waitRequest("running", 50) // progress is to be seen while it runs
+	replay.Signal(syscall.SIGINT)
+	replay.WaitExit(1, testenv.Deadline)
+	stored := o.waitRequest("cancelled", 50)
+	if stored >= events || !strings.Contains(replay.Stdout(), `"stored"`) {
+		t.Errorf("%d of %d events were stored; it printed %s", stored, events, replay.Stdout())
+	}
+	forwarder.WaitLine(`"msg":"request ended"`, testenv.Deadline)
+	o.insert("b", 5)
+	o.waitConfirmed()
+	again := again(o.stored())
+	if len(again) >= events || !slices.Equal(eventIDs(again), o.rows()[:len(again)]) {
+		t.Errorf("%d events were published again", len(again))
+	}
+	// The next request is worked on as if nothing had been.
+	o.expectReport(0, requestReport{Selected: 5, Stored: 5}, "replay", "--aggregate", "order/b", "--fresh-ids")
+}
+
+// NATS is killed in the middle: what was on its way may be stored or not.
+func TestAReplayOutlivesNATSAndPublishesNothingTwice(t *testing.T) {
+	server := testenv.NATSProcess(t)
+	o := newOutbox(t, server.URL(), shortWindow)
+	o.startStreaming()
+	const events = 6000
+	o.insertTx("a", events)
+	o.waitStored(events)
+	o.waitConfirmed()
+	beyondTheWindow()
+	replay := o.run("replay", "--aggregate", "order/a", "--json")
+	for range 3 * soakFactor(t) {
+		o.waitRequest("running", 0)
+		o.waitStored(len(o.stored()) + 100)
+		server.Kill()
+		beyondTheWindow()
+		server.Start()
+		if len(replay.Stdout()) > 0 {
+			break
+		}
+	}
+	replay.WaitExit(0, 4*testenv.Deadline)
+	o.expectOnceEach(o.rows())
+}
