@@ -18,7 +18,7 @@ import (
 // dead letter to be stored (p.draft), or neither, when it is settled. False says that
 // this cannot be told yet.
 func (p *publisher) judge(ctx context.Context, it *item, now time.Time) (bool, error) {
-	ready, err := p.letters.ready(ctx, now)
+	ready, err := p.letters.ready(ctx, it.event, now)
 	if !ready || err != nil {
 		return p.haltOn(err)
 	}

@@ -138,8 +138,11 @@ func (l *letters) do(ctx context.Context, now time.Time, what string, work func(
 }
 
 // ready tells whether what has to be known of the letters before an event is judged is
-// known, and reads it when it is not.
-func (l *letters) ready(ctx context.Context, now time.Time) (bool, error) {
+// known, and reads it when it is not. Events are to be asked for in order.
+func (l *letters) ready(ctx context.Context, e *decode.Event, now time.Time) (bool, error) {
+	for len(l.known) > 0 && l.known[0].Position.Compare(e.Position) < 0 {
+		l.known = l.known[1:]
+	}
 	if l.loaded && (len(l.known) > 0 || !l.more) {
 		return true, nil
 	}
@@ -188,11 +191,8 @@ func (l *letters) loadHeads(ctx context.Context, conn Letters) error {
 	return conn.Heads(ctx, l.cfg.Source, l.addHead) //nolint:wrapcheck // it says what was read
 }
 
-// stands tells whether a letter stands for an event. Events are to be asked for in order.
+// stands tells whether a letter stands for an event that is ready.
 func (l *letters) stands(e *decode.Event) bool {
-	for len(l.known) > 0 && l.known[0].Position.Compare(e.Position) < 0 {
-		l.known = l.known[1:]
-	}
 	return len(l.known) > 0 && l.known[0].Position == e.Position
 }
 
