@@ -51,6 +51,13 @@ type Result struct {
 // Close frees the files.
 func (r *Result) Close() error { return r.rows.close() }
 
+// Replace takes over what a later comparison found, and frees the files of this one.
+func (r *Result) Replace(later *Result) error {
+	err := r.Close()
+	*r = *later
+	return err
+}
+
 // EachMissing calls each with the event id of every missing row that has one, in the
 // order of the table.
 func (r *Result) EachMissing(each func(eventID string) error) error {

@@ -22,19 +22,24 @@ and held ones count as settled. Rows older than the oldest message that the stre
 aged out. Events without a row (pruned, logical messages) are unknown and never fail it.
 Messages that were sent again on request are neither duplicates nor out of order.
 
+With --repair the forwarder that runs publishes what is missing, between two transactions; if none
+runs, this command holds the slot meanwhile and moves nothing. Give the flags under Forwarding as
+start has them. Such messages carry Outbox-Republished; the result is that of the second comparison.
+
 The result is JSON, unless standard output is a terminal. Both sides are kept in temporary
 files (TMPDIR), about 100 bytes a row; memory does not grow with the table.`
 
 func verifyCommand() command {
 	return command{
-		name: "verify", usage: "compare the table with the stream",
+		name: "verify", usage: "compare the table with the stream; --repair publishes what is missing",
 		long:    verifyHelp,
 		example: "outbox-cdc verify --since 24h --json",
-		settings: append(whenSettings(), aggregateSetting(),
+		settings: append(append(whenSettings(), aggregateSetting(),
+			setting{name: "repair", usage: "publish what is missing, in the order of the table, and compare again", group: groupCommand},
 			setting{name: "include-aged-out", usage: "count rows as missing that are older than what the stream holds", group: groupCommand},
 			setting{name: "settle", value: "DURATION", def: "10s", usage: "how long a running forwarder may take to deliver what is in the table now", check: durationBetween(0, 24*time.Hour), group: groupCommand},
 			jsonSetting(),
-		),
+		), publishingSettings()...),
 		run: runVerify,
 	}
 }
@@ -44,30 +49,57 @@ func runVerify(ctx context.Context, in *invocation) error {
 	if err != nil {
 		return err
 	}
-	table, err := in.openAdmin(ctx)
+	servers, closeAll, err := in.openServers(ctx)
 	if err != nil {
 		return err
 	}
-	defer table.Close()
-	slot, err := in.openAdmin(ctx)
-	if err != nil {
-		return err
+	defer closeAll()
+	if in.on("repair") {
+		if err := holdable(ctx, servers.Slot, cfg.Names, in); err != nil {
+			return err
+		}
 	}
-	defer slot.Close()
-	client, err := in.dialNATS(ctx)
-	if err != nil {
-		return err
+	document, err := in.verify(ctx, servers, cfg)
+	if err == nil {
+		err = in.printVerified(document)
 	}
-	defer client.Close()
-	result, err := audit.Verify(ctx, audit.Servers{Table: table, Slot: slot, NATS: client}, cfg)
 	if err != nil {
-		return err //nolint:wrapcheck // it is the user's sentence already, or explain makes it one
-	}
-	document := result.Document
-	if err := errors.Join(result.Close(), in.printVerified(document)); err != nil {
 		return err
 	}
 	return in.judged(document)
+}
+
+func (in *invocation) verify(ctx context.Context, servers audit.Servers, cfg audit.Config) (document audit.Document, err error) {
+	found, err := audit.Verify(ctx, servers, cfg)
+	if err != nil {
+		return audit.Document{}, err //nolint:wrapcheck // it is the user's sentence already, or explain makes it one
+	}
+	defer func() { err = errors.Join(err, found.Close()) }()
+	if in.on("repair") {
+		return in.repair(ctx, servers, cfg, found)
+	}
+	return found.Document, nil
+}
+
+// openServers connects to both sides; the caller calls closeAll.
+func (in *invocation) openServers(ctx context.Context) (servers audit.Servers, closeAll func(), err error) {
+	if servers.Table, err = in.openAdmin(ctx); err != nil {
+		return audit.Servers{}, nil, err
+	}
+	if servers.Slot, err = in.openAdmin(ctx); err != nil {
+		servers.Table.Close()
+		return audit.Servers{}, nil, err
+	}
+	if servers.NATS, err = in.dialNATS(ctx); err != nil {
+		servers.Table.Close()
+		servers.Slot.Close()
+		return audit.Servers{}, nil, err
+	}
+	return servers, func() {
+		servers.NATS.Close()
+		servers.Slot.Close()
+		servers.Table.Close()
+	}, nil
 }
 
 func (in *invocation) auditConfig() (audit.Config, error) {
@@ -156,6 +188,9 @@ func verifiedText(d audit.Document) string {
 	for _, e := range d.OrderInversions {
 		fmt.Fprintf(&b, "    aggregate %s at %s\n", orUnknown(e.AggregateID), sequencesText(e.Sequences))
 	}
+	if d.Repaired != nil {
+		row("repaired", *d.Repaired, "events published again")
+	}
 	row("pending", int64(d.PendingCount), "rows that the slot has yet to send")
 	row("dead letters", d.DeadLetters, fmt.Sprintf("open; %s events held behind them", humanize.Comma(d.Held)))
 	row("aged out", int64(d.AgedOutCount), "rows older than the oldest message of the stream")
@@ -183,7 +218,13 @@ func (in *invocation) judged(d audit.Document) error {
 	if d.OK {
 		return nil
 	}
-	hint := "outbox-cdc replay --event-id ID publishes one event again; consumers tell copies by the event id"
+	hint := "nothing can be taken back: consumers tell copies by the event id"
+	switch {
+	case d.MissingCount > 0 && d.Repaired == nil:
+		hint = "outbox-cdc verify --repair publishes what is missing"
+	case d.MissingCount > 0:
+		hint = "lines that begin with refused say what can never be published as it is; outbox-cdc replay --event-id ID publishes one event again"
+	}
 	return fault.NewOperator("verify", fmt.Sprintf("table %s and stream %s do not agree: %d missing, %d stored more than once, %d out of order",
 		in.table(), in.str("stream"), d.MissingCount, d.DuplicateCount, d.OrderInversionCount), hint, nil)
 }

@@ -250,7 +250,8 @@ func expectPositionsGrow(tb testing.TB, messages []testenv.Message) {
 
 // expectCommitOrder checks that the stream holds the table's rows each once, ordered
 // by position, and that the versions of each aggregate grow. It serves where several
-// sessions write at once, so that ids and commits differ in order.
+// sessions write at once, so that ids and commits differ in order. The command verify has
+// to find the same.
 func (o *outbox) expectCommitOrder() {
 	o.tb.Helper()
 	o.waitStored(len(o.rows()))
@@ -282,6 +283,7 @@ func (o *outbox) expectCommitOrderOf(messages []testenv.Message) {
 	if !slices.Equal(got, want) {
 		o.tb.Fatalf("stream holds %s, want %s", summary(got), summary(want))
 	}
+	o.expectVerifyAgrees(len(want))
 }
 
 // updateStream changes the stream's configuration.

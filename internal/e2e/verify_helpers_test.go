@@ -83,6 +83,15 @@ func (o *outbox) expectVerified(d verified, want string) {
 	}
 }
 
+// expectVerifyAgrees checks that verify finds all rows in the stream, each once and in order.
+func (o *outbox) expectVerifyAgrees(rows int) {
+	o.tb.Helper()
+	d, p := o.verify(0)
+	if d.Checked != rows || d.InStream != rows {
+		o.tb.Errorf("verify found %+v, want %d rows in the stream\n%s", d, rows, p.Stderr())
+	}
+}
+
 // deleteMessage deletes one message of the stream.
 func (o *outbox) deleteMessage(sequence uint64) {
 	o.tb.Helper()

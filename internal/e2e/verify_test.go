@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -280,15 +279,7 @@ func TestVerifyListsAHundredAndCountsAll(t *testing.T) {
 	o := newOutbox(t, testenv.NATS(t).URL())
 	o.insertTx("a", 250)
 	o.deliver()
-	ctx, cancel := context.WithTimeout(context.Background(), testenv.Deadline)
-	defer cancel()
-	s, err := testenv.JetStream(t, o.natsURL).Stream(ctx, o.stream)
-	if err == nil {
-		err = s.Purge(ctx)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	o.purge()
 	d, _ := o.verify(3)
 	o.expectVerified(d, "checked 250, missing 250")
 	if !slices.Equal(d.missing(), o.rows()[:100]) {
