@@ -84,6 +84,7 @@ func (p *Publisher) poisonedAt(number uint64, poison *Poison) {
 // judgeTimeout looks whether a missing permission explains the silence: NATS says
 // so only outside of the publish.
 func (p *Publisher) judgeTimeout(now time.Time) error {
+	defer p.leaveRefused()
 	if p.broker != nil {
 		if at, refused := p.broker.AsyncError(); errors.Is(refused, nats.ErrPermissionViolation) && now.Sub(at) < 2*p.cfg.AckTimeout {
 			err := fmt.Errorf("NATS refuses: %w", refused)
@@ -99,6 +100,18 @@ func (p *Publisher) judgeTimeout(now time.Time) error {
 	return nil
 }
 
+// leaveRefused gives up a connection on which something was not permitted, once nothing
+// comes back on it: the server has dropped our subscriptions then, for good, and says what
+// it refuses only once to each connection.
+func (p *Publisher) leaveRefused() {
+	if p.broker == nil {
+		return
+	}
+	if _, refused := p.broker.AsyncError(); errors.Is(refused, nats.ErrPermissionViolation) {
+		p.Close()
+	}
+}
+
 // wait notes why nothing goes out and when to try again.
 func (p *Publisher) wait(now time.Time, why error) {
 	p.condition = why
@@ -108,7 +121,7 @@ func (p *Publisher) wait(now time.Time, why error) {
 // waitOrFail sorts a failed request or connection attempt.
 func (p *Publisher) waitOrFail(ctx context.Context, now time.Time, err error) error {
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // the caller knows that it is stopping
+		return nil // the caller knows that it is stopping
 	}
 	var unusable *StreamUnusableError
 	if errors.As(err, &unusable) {
@@ -127,6 +140,7 @@ func (p *Publisher) waitOrFail(ctx context.Context, now time.Time, err error) er
 		err = fmt.Errorf("%w (%s)", err, NoJetStreamHint)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
+		defer p.leaveRefused()
 		// Nobody answers what was not allowed to be asked or to be heard.
 		if at, refused := p.broker.AsyncError(); errors.Is(refused, nats.ErrPermissionViolation) && now.Sub(at) < 2*apiTimeout {
 			err = fmt.Errorf("%w: NATS refuses: %w", err, refused)
