@@ -81,6 +81,9 @@ func (s *sequencer) refused(a answer) {
 	s.fail(c)
 	switch {
 	case a.seq == 1 || a.code == codeBatchUnknown:
+		if a.code != codeBatchUnknown {
+			s.refusedFrom(s.roundFirst)
+		}
 		s.toSync() // the server holds no such batch (any more): nothing else will come
 	case a.seq == s.sent:
 		// Nothing behind it will make the server end the batch: end it, so that what
@@ -110,8 +113,17 @@ func (s *sequencer) batchEnded(a answer, now time.Time) {
 		s.newRound()
 		return
 	}
+	s.refusedFrom(s.roundFirst + a.count)
 	s.fail(cause{kind: causeGap})
 	s.toSync()
+}
+
+// refusedFrom notes that the server has ended the batch before a message: neither that
+// one nor those behind it were taken.
+func (s *sequencer) refusedFrom(number uint64) {
+	for n := max(number, s.head); n < s.next; n++ {
+		s.at(n).refused = true
+	}
 }
 
 // countSwallowed counts the messages of a batch that the server took for duplicates.

@@ -6,8 +6,10 @@ import (
 
 func (s *sequencer) pumpPlain(now time.Time) {
 	window := s.window
-	if s.withoutExpect || s.batched && !s.own {
-		window = 1 // nothing overtakes where only one is on its way
+	if s.withoutExpect || s.batched {
+		// Nothing overtakes where only one is on its way. That others do not write into the
+		// stream is never known: the newest message may be ours and the next one theirs.
+		window = 1
 	}
 	for s.phase == phaseOpen && !s.paused && s.next < s.end && s.outstanding < window {
 		if s.batched && !s.suspect(s.next) {

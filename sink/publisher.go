@@ -65,6 +65,7 @@ type Publisher struct {
 	walk        *walk           // what the stream may hold of the events that come next; nil before it was read
 	newest      newestEvent     // what the stream told of it when it was read last
 	lastSeen    decode.Position // of the newest message that was taken
+	foundNewest decode.Position // of the newest first delivery in the stream when the session began
 	seenAny     bool
 	passed      []string // ids of stored events that the slot did not bring, the first ones
 	warnedPart  bool
@@ -230,6 +231,10 @@ func (p *Publisher) fits(m *Message) *Poison {
 // are still on their way are ignored. No message is taken before.
 func (p *Publisher) Begin(o Origin) {
 	p.origin, p.began, p.walk, p.seenAny, p.poison = o, true, nil, false, nil
+	p.lastSeen, p.foundNewest = decode.Position{}, decode.Position{}
+	if errors.Is(p.condition, ErrSuperseded) {
+		p.condition = nil
+	}
 	p.seq.discard()
 	p.judged = true
 	p.retryAt = time.Time{}

@@ -23,6 +23,9 @@ type Origin struct {
 	// Timeline is the server's current one, and WALEndLSN how far its WAL goes.
 	Timeline  uint32
 	WALEndLSN pglogrepl.LSN
+	// Now asks the server for both anew; nil where they do not change. What was read when
+	// the slot was got proves nothing against the stream once somebody else holds the slot.
+	Now func(context.Context) (timeline uint32, walEndLSN pglogrepl.LSN, err error)
 	// Adopt accepts that the stream knows the name with another system identifier.
 	Adopt bool
 }
@@ -36,6 +39,16 @@ func (o Origin) mayBeSent(p decode.Position) bool {
 	return p.Timeline < o.Timeline || p.CommitLSN <= o.WALEndLSN
 }
 
+// isBehind tells whether the server had not come as far as a position.
+func (o Origin) isBehind(p decode.Position) bool {
+	return p.Timeline > o.Timeline || p.Timeline == o.Timeline && p.CommitLSN > o.WALEndLSN
+}
+
+// ErrSuperseded is the condition of a publisher that finds events in the stream which it
+// has not been given: another forwarder has gone on, or one before left more than was
+// there at first. Nothing is published any more until the next Begin.
+var ErrSuperseded = errors.New("the stream holds later events of this outbox than were handed over: another forwarder has gone on")
+
 // passedMax bounds how many ids of passed events are kept for the log.
 const passedMax = 20
 
@@ -48,9 +61,11 @@ func (p *Publisher) resume(ctx context.Context, t tail) error {
 	}
 	p.newest = newest
 	if p.walk == nil && !p.seenAny {
-		if err := p.judgeNewest(t); err != nil {
+		if err := p.judgeNewest(ctx, t); err != nil {
 			return err
 		}
+	} else if err := p.judgeLater(); err != nil {
+		return err
 	}
 	from := p.origin.From
 	switch {
@@ -110,7 +125,7 @@ func (p *Publisher) whereFrom(ctx context.Context, t tail, from decode.Position)
 
 // judgeNewest looks, when a session begins, whether the stream's newest message of
 // this outbox can come from this server at all.
-func (p *Publisher) judgeNewest(t tail) error {
+func (p *Publisher) judgeNewest(ctx context.Context, t tail) error {
 	if !t.batched {
 		p.cfg.Log.Warn("the stream takes no fast batches: the order holds only as long as nobody else publishes into it",
 			"stream", p.cfg.Stream, "hint", "nats stream edit "+p.cfg.Stream+" --allow-fast, on nats-server 2.14 or newer")
@@ -131,13 +146,38 @@ func (p *Publisher) judgeNewest(t tail) error {
 	if err != nil {
 		return fmt.Errorf("newest message of %s in stream %q: %w", p.origin.Source(), p.cfg.Stream, err)
 	}
-	ahead := position.Timeline > p.origin.Timeline ||
-		position.Timeline == p.origin.Timeline && position.CommitLSN > p.origin.WALEndLSN
-	if ahead {
+	p.foundNewest = position
+	if p.origin.isBehind(position) {
+		if p.origin.Now != nil {
+			now := p.origin
+			if now.Timeline, now.WALEndLSN, err = p.origin.Now(ctx); err != nil {
+				return fmt.Errorf("ask the server for its position: %w", err)
+			}
+			if !now.isBehind(position) {
+				return ErrSuperseded
+			}
+		}
 		return fault.NewOperator("position-ahead", fmt.Sprintf(
 			"stream %q holds an event of this outbox at position %s, but the server's WAL ends at %s on timeline %d: this is an older copy of the database",
 			p.cfg.Stream, position, p.origin.WALEndLSN, p.origin.Timeline),
 			"find out which copy of the database is the right one before events are published from it", nil)
+	}
+	return nil
+}
+
+// judgeLater looks, in the middle of a session, whether somebody else has gone on: what
+// would be published now could stand behind events that come later.
+func (p *Publisher) judgeLater() error {
+	newest := p.newest.event
+	if newest == nil {
+		return nil
+	}
+	position, err := decode.ParsePosition(newest.Position)
+	if err != nil {
+		return fmt.Errorf("newest message of %s in stream %q: %w", p.origin.Source(), p.cfg.Stream, err)
+	}
+	if position.Compare(p.lastSeen) > 0 && position.Compare(p.foundNewest) > 0 {
+		return ErrSuperseded
 	}
 	return nil
 }

@@ -91,6 +91,8 @@ type entry struct {
 	overtook bool // a later message is stored already
 	// suspect messages may have been sent by a former process.
 	suspect bool
+	// refused messages were sent in a batch that the server ended before them.
+	refused bool
 }
 
 // tail is what the stream says about itself.
@@ -272,6 +274,11 @@ func (s *sequencer) synced(t tail, now time.Time) {
 	s.headAtSync = s.head
 	s.lastSeq, s.own, s.batched, s.replicated = t.lastSeq, t.own, t.batched, t.replicated
 	s.plainRound = !t.batched
+	if s.plainRound {
+		// Messages of an earlier round may wait in the stream, and one in the middle of this
+		// round could line up behind them. Once one is acknowledged, none waits any more.
+		s.window, s.cleanAcks = 1, 0
+	}
 	s.next = s.head
 	for n := s.head; n < s.end; n++ {
 		s.at(n).answered = false
@@ -311,7 +318,7 @@ func (s *sequencer) pump(now time.Time, more bool) {
 // counts it as stored. Only what may have been sent before can meet that.
 func (s *sequencer) suspect(number uint64) bool {
 	e := s.at(number)
-	return s.replicated && (e.suspect || !e.sentAt.IsZero())
+	return s.replicated && (e.suspect || !e.sentAt.IsZero() && !e.refused)
 }
 
 // send publishes the next message; false means that the connection is gone.
@@ -320,7 +327,7 @@ func (s *sequencer) send(now time.Time, expected uint64, expect bool) bool {
 	if !e.sentAt.IsZero() {
 		s.resent++
 	}
-	e.sentAt, e.answered = now, false
+	e.sentAt, e.answered, e.refused = now, false, false
 	if s.inFlight() == 0 {
 		s.progressAt = now
 	}
@@ -353,11 +360,6 @@ func (s *sequencer) toSync() {
 	s.phase = phaseSync
 	s.markOvertaken()
 	s.window = min(windowStart, s.limits.inFlightMax)
-	wrongSeq := s.cause.kind == causeRefused && s.cause.code == codeWrongLastSeq
-	if s.cause.kind == causeDuplicates || wrongSeq && s.plainRound {
-		s.window = 1 // without batches a later message could line up where this one was refused
-	}
-	s.cleanAcks = 0
 	s.batchOpen, s.committing = false, false
 	s.resyncs++
 }

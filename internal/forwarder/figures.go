@@ -1,6 +1,7 @@
 package forwarder
 
 import (
+	"errors"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -113,6 +114,9 @@ func (p *publisher) report(now time.Time) {
 	p.figures.foreign.Store(st.ForeignAnswers)
 	reason := p.letters.reason
 	if c := p.sink.Condition(); c != nil {
+		if errors.Is(c, sink.ErrSuperseded) {
+			p.shared.rereadGeneration.Store(p.generation)
+		}
 		reason = "NATS: " + strings.TrimPrefix(c.Error(), "connect to NATS: ")
 	}
 	p.machine.setSink(reason, now, "events_waiting", events)

@@ -24,6 +24,7 @@ type publisher struct {
 	shared  *shared
 	metrics *metrics.Metrics
 	figures *figures
+	server  Server
 
 	sink       *sink.Publisher
 	encoder    *sink.Encoder
@@ -82,7 +83,7 @@ func (p *publisher) run(ctx, drain context.Context) error {
 			p.workTurn(ctx)
 			continue
 		}
-		if p.hasWork(now) {
+		if !stopping(ctx) && p.hasWork(now) { // who stops takes no more, but waits for answers
 			continue
 		}
 		p.sleep(ctx, drain, timer, now)
@@ -232,6 +233,7 @@ func (p *publisher) begin(s *session) {
 	p.sink.Begin(sink.Origin{
 		SystemID: s.systemID, Name: p.cfg.Source, Timeline: s.timelines.Current, WALEndLSN: s.walEndLSN,
 		From: from, Adopt: p.cfg.Adopt,
+		Now: p.askServer,
 	})
 	p.encoder = sink.NewEncoder(sink.EncoderConfig{
 		Template: p.cfg.template, Format: p.cfg.Format, Headers: p.cfg.Headers,
@@ -239,6 +241,19 @@ func (p *publisher) begin(s *session) {
 		HeaderIgnored: p.headerIgnored,
 	})
 	p.publishLSN()
+}
+
+// askServer asks the server how far it is, over a connection of its own.
+func (p *publisher) askServer(ctx context.Context) (timeline uint32, walEndLSN pglogrepl.LSN, err error) {
+	ctx, cancel := context.WithTimeout(ctx, catalogTimeout)
+	defer cancel()
+	conn, err := p.server.Connect(ctx)
+	if err != nil {
+		return 0, 0, err //nolint:wrapcheck // it says what was tried
+	}
+	defer conn.Close()
+	sys, err := conn.IdentifySystem(ctx)
+	return sys.Timeline, sys.WALEndLSN, err //nolint:wrapcheck // it says what was asked
 }
 
 // ignoredMax bounds how many header names are remembered as warned of.

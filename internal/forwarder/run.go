@@ -123,7 +123,7 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	}
 	pub := &publisher{
 		cfg: f.cfg, log: f.deps.Log, machine: f.machine, queue: f.queue, shared: f.shared,
-		metrics: f.deps.Metrics, figures: f.figures, ignored: map[string]bool{},
+		metrics: f.deps.Metrics, figures: f.figures, server: f.deps.Server, ignored: map[string]bool{},
 		debug:   f.deps.Log.Enabled(ctx, slog.LevelDebug),
 		letters: newLetters(f.cfg, f.deps.Log, f.deps.Server, f.deps.Random),
 		sink: sink.NewPublisher(sink.PublisherConfig{
