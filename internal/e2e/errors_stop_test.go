@@ -66,39 +66,50 @@ func TestStreamThatCeasesToTakeMessagesStopsTheRunningForwarder(t *testing.T) {
 	}
 }
 
-// A subject that is given to another stream is the matter of its events alone.
-func TestSubjectGivenToAnotherStreamIsFoundWithTheEvent(t *testing.T) {
+// What the stream does not take any more, or never took, is the matter of its events alone.
+func TestLimitOfTheStreamThatTheForwarderDoesNotKnowIsFoundWithTheEvent(t *testing.T) {
 	t.Parallel()
-	o := newOutbox(t, testenv.NATS(t).URL())
-	p := o.startStreaming()
-	o.insert("before", 3)
-	o.expectAll()
-	refused := listenForRefusals(t, o.natsURL)
-	o.updateStream(func(cfg *jetstream.StreamConfig) { cfg.Subjects = []string{o.stream + ".order.>"} })
-	o.createStream(testenv.JetStream(t, o.natsURL), jetstream.StreamConfig{
-		Name: o.stream + "_OTHER", Subjects: []string{o.stream + ".invoice.>"}, AllowBatchPublish: true,
-	})
-	o.exec(`INSERT INTO outbox (event_id, aggregate_type, aggregate_id, event_type) VALUES ('` + goldenID + `', 'invoice', 'i', 'sent')`)
-	failure := expectStop(t, p, goldenID, "subject-not-in-stream", o.stream+".invoice.sent")
-	refused.wait("10060")
-	expectSlotBefore(t, o, failure)
-	o.expectEvents(o.ours(), o.eventIDs("before"))
-}
-
-// The forwarder knows the limits of the time when it read the stream.
-func TestLimitThatIsLoweredBehindTheForwarderIsFoundWithTheEvent(t *testing.T) {
-	t.Parallel()
-	o := newOutbox(t, testenv.NATS(t).URL())
-	p := o.startStreaming()
-	o.insert("before", 3)
-	o.expectAll()
-	refused := listenForRefusals(t, o.natsURL)
-	o.updateStream(func(cfg *jetstream.StreamConfig) { cfg.MaxMsgSize = 2048 })
-	o.exec(`INSERT INTO outbox (event_id, aggregate_type, aggregate_id, event_type, payload) VALUES ('` + goldenID + `', 'order', 'a', 'placed', to_jsonb(repeat('x', 4096)))`)
-	failure := expectStop(t, p, goldenID, "message-too-large")
-	refused.wait("10054")
-	expectSlotBefore(t, o, failure)
-	o.expectEvents(o.ours(), o.eventIDs("before"))
+	for _, test := range []struct {
+		name    string
+		change  func(*outbox) // behind the forwarder that streams
+		topic   string        // of the bad event, below the stream's own
+		code    string        // of the server
+		becomes string
+	}{
+		{
+			name: "a subject is given to another stream", topic: "invoice", code: "10060", becomes: "subject-not-in-stream",
+			change: func(o *outbox) {
+				o.updateStream(func(cfg *jetstream.StreamConfig) { cfg.Subjects = []string{o.stream + ".order.>"} })
+				o.createStream(testenv.JetStream(o.tb, o.natsURL), jetstream.StreamConfig{
+					Name: o.stream + "_OTHER", Subjects: []string{o.stream + ".invoice.>"}, AllowBatchPublish: true,
+				})
+			},
+		},
+		{
+			name: "max_msg_size is lowered", topic: "order", code: "10054", becomes: "message-too-large",
+			change: func(o *outbox) {
+				o.updateStream(func(cfg *jetstream.StreamConfig) { cfg.MaxMsgSize = 2048 })
+			},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			o := newOutbox(t, testenv.NATS(t).URL())
+			p := o.startStreaming()
+			before := o.insertEvent("a", "1")
+			o.waitStored(1)
+			o.waitConfirmed()
+			refused := listenForRefusals(t, o.natsURL)
+			test.change(o)
+			bad := o.insertEvent("a", text(4096), o.stream+"."+test.topic+".placed")
+			after := o.insertEvent("a", "3")
+			o.expectStored(before, after)
+			refused.wait(test.code)
+			o.waitLetters(bad + " " + test.becomes)
+			o.waitConfirmed()
+			stop(t, p)
+		})
+	}
 }
 
 // Such a stream acknowledges a message that is larger than itself, and drops it at once.
@@ -106,11 +117,11 @@ func TestMessageLargerThanAStreamThatDropsTheOldestIsNotGivenToIt(t *testing.T) 
 	t.Parallel()
 	o := newOutbox(t, testenv.NATS(t).URL())
 	o.updateStream(func(cfg *jetstream.StreamConfig) { cfg.MaxBytes, cfg.Discard = 4096, jetstream.DiscardOld })
-	o.insert("before", 1)
-	o.exec(`INSERT INTO outbox (event_id, aggregate_type, aggregate_id, event_type, payload) VALUES ('` + goldenID + `', 'order', 'a', 'placed', to_jsonb(repeat('x', 4096)))`)
-	failure := expectStop(t, o.start(), goldenID, "message-too-large", "max_bytes")
-	expectSlotBefore(t, o, failure)
-	o.expectEvents(o.ours(), o.eventIDs("before"))
+	o.startStreaming()
+	before, bad, after := o.insertEvent("a", "1"), o.insertEvent("a", text(4096)), o.insertEvent("a", "3")
+	o.expectStored(before, after)
+	o.waitLetters(bad + " message-too-large")
+	o.waitConfirmed()
 }
 
 func TestStreamThatDropsPerSubjectDrawsAWarningAtTheStart(t *testing.T) {

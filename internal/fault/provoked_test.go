@@ -44,7 +44,7 @@ var provoked = map[string]string{
 	"10039": "internal/e2e TestJetStreamThatIsOffIsAnExitAtTheStartAndWaitedForWhileRunning",
 	"10047": "internal/e2e TestStreamThatTheServerWillNotMakeIsAnExitThatSaysWhy",
 	"10052": "internal/e2e TestStreamThatTheServerWillNotMakeIsAnExitThatSaysWhy",
-	"10054": "internal/e2e TestLimitThatIsLoweredBehindTheForwarderIsFoundWithTheEvent",
+	"10054": "internal/e2e TestLimitOfTheStreamThatTheForwarderDoesNotKnowIsFoundWithTheEvent",
 	"10058": "sink TestEachDifferenceOfAStreamIsNamed",
 	"10059": "internal/e2e TestStreamMissingAtTheStartIsWaitedForWithAHint",
 	"10060": "internal/e2e TestStreamThatCeasesToTakeMessagesStopsTheRunningForwarder",
