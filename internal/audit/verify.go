@@ -136,7 +136,7 @@ func (v *verification) note(format string, args ...any) {
 const progressEvery = 1 << 14
 
 func (v *verification) progress(what string, done, total uint64) {
-	if v.cfg.Progress != nil && done%progressEvery == 0 {
+	if v.cfg.Progress != nil && done > 0 && done%progressEvery == 0 {
 		v.cfg.Progress(what, done, total)
 	}
 }

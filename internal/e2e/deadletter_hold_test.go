@@ -22,6 +22,8 @@ func TestHoldAggregateKeepsLaterEventsBehindTheLetterAlsoOverARestart(t *testing
 	if s := o.status(h); s["dead_letters"] != 1.0 || s["held"] != 2.0 {
 		t.Errorf("status: %v dead letters, %v held", s["dead_letters"], s["held"])
 	}
+	d, _ := o.verify(0)
+	o.expectVerified(d, "checked 5, in stream 2, dead 1, held 2")
 	p.Kill()
 	a5 := o.insertEvent("a", "5")
 	b2 := o.insertEvent("b", "2")

@@ -82,4 +82,6 @@ func TestPromotionOfALaggingStandbyLosesNothingItHasAndNamesWhatItLacks(t *testi
 	o.waitStored(115)
 	o.waitConfirmed()
 	o.expectEvents(o.ours(), slices.Concat(rows[:60], phantoms, o.rows()[60:]))
+	d, _ := o.verify(0)
+	o.expectVerified(d, "checked 95, in stream 95, unknown 20")
 }

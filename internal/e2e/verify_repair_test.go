@@ -94,3 +94,24 @@ func TestRepairSaysWhatCanNeverBePublishedAndWhatItNeeds(t *testing.T) {
 	p.WaitExit(3, testenv.Deadline)
 	expectRefusal(t, p, "slot "+o.slot+" does not exist", "setup")
 }
+
+// A lost slot is not a lost event: the table still holds the rows.
+func TestRepairPublishesTheRowsBetweenALostSlotAndTheNewOne(t *testing.T) {
+	o := newOutbox(t, testenv.NATS(t).URL())
+	o.insert("before", 5)
+	o.deliver()
+	o.insert("gap", 5)
+	o.exec("SELECT pg_drop_replication_slot('" + o.slot + "')")
+	o.insert("gap without a slot", 5)
+	o.setup()
+	o.insert("after", 5)
+	d, _ := o.verify(0, "--repair")
+	o.expectVerified(d, "checked 20, in stream 15, pending 5")
+	expectRepaired(t, d, 10)
+	o.deliver()
+	d, _ = o.verify(0)
+	o.expectVerified(d, "checked 20, in stream 20")
+	if got := eventIDs(o.stored()); !slices.Equal(got, o.rows()) {
+		t.Errorf("the stream holds %s", summary(got))
+	}
+}

@@ -48,6 +48,17 @@ func TestVerifyComparesIdsOfAnyTextInTablesOfOthers(t *testing.T) {
 	}
 }
 
+// A database without an encoding takes ids of any bytes, and headers carry them as they are.
+func TestVerifyComparesIdsThatAreNoUTF8(t *testing.T) {
+	o := newForeignOutbox(t, newEncodedDatabase(t, "SQL_ASCII"), testenv.NATS(t).URL(), []string{
+		"CREATE TABLE outbox(event_id text, aggregate_type text, aggregate_id text, event_type text, payload text)",
+	})
+	o.exec(`INSERT INTO outbox SELECT convert_from(id, 'SQL_ASCII'), 'order', 'a', 'placed', '' FROM (VALUES ('\x61'::bytea), ('\x61ff'), ('\xfffe')) v(id)`)
+	o.deliver("--format", "payload", "--headers", "minimal")
+	d, _ := o.verify(0)
+	o.expectVerified(d, "checked 3, in stream 3")
+}
+
 // The database does not keep ids of a partitioned table unique: verify does.
 func TestVerifyReadsAllPartitionsAndShowsIdsThatWereGivenTwice(t *testing.T) {
 	o := newForeignOutbox(t, testenv.Postgres(t).NewDatabase(t), testenv.NATS(t).URL(), []string{
