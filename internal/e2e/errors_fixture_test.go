@@ -5,6 +5,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -81,8 +82,8 @@ func (o *outbox) insertBytes(aggregate string, n, size int) {
 		VALUES ('order', '%s', i, 'placed', to_jsonb(repeat('x', %d))); COMMIT; END LOOP; END $$`, n, o.table, aggregate, size))
 }
 
-// expectUnconfirmed checks that the slot still holds n events, once nobody holds it.
-func (o *outbox) expectUnconfirmed(n int) {
+// unconfirmed returns how many events the slot still holds, once nobody holds it.
+func (o *outbox) unconfirmed() (events int) {
 	o.tb.Helper()
 	testenv.Eventually(o.tb, testenv.Deadline, func() error {
 		if pid := o.holder(); pid != "" {
@@ -93,7 +94,9 @@ func (o *outbox) expectUnconfirmed(n int) {
 	const insert = "73" // the letter by which a pgoutput message of a row begins
 	held := o.value("SELECT count(*)::text FROM pg_logical_slot_peek_binary_changes('" + o.slot + "', NULL, NULL, 'proto_version', '1', 'publication_names', '" +
 		o.slot + "') WHERE get_byte(data, 0) = " + insert)
-	if held != fmt.Sprint(n) {
-		o.tb.Errorf("the slot holds %s events that are not confirmed, want %d", held, n)
+	events, err := strconv.Atoi(held)
+	if err != nil {
+		o.tb.Fatal(err)
 	}
+	return events
 }

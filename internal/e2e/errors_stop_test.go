@@ -61,7 +61,9 @@ func TestStreamThatCeasesToTakeMessagesStopsTheRunningForwarder(t *testing.T) {
 			if test.code != "" {
 				refused.wait(test.code)
 			}
-			o.expectUnconfirmed(3)
+			if held := o.unconfirmed(); held != 3 {
+				t.Errorf("the slot holds %d events that are not confirmed, want 3", held)
+			}
 		})
 	}
 }

@@ -17,12 +17,13 @@ var provoked = map[string]string{
 	"08P01": "internal/e2e TestProtocolThatIsMangledOnTheWayIsTakenForAPooler",
 	"0A000": "internal/e2e TestCommandsSayWhyPostgresMakesNothing",
 	"22023": "internal/e2e TestPostgresThatRefusesTheConnectionIsAnExitWithTheServersReason",
-	"25006": "internal/e2e TestCommandsSayWhyPostgresMakesNothing",
+	"25006": "internal/e2e TestLetterThatPostgresRefusesWaitsOrStopsByTheServersCode",
 	"28":    "internal/e2e TestPostgresThatRefusesTheConnectionIsAnExitWithTheServersReason",
 	"3D000": "internal/e2e TestPostgresThatRefusesTheConnectionIsAnExitWithTheServersReason",
 	"40":    "internal/e2e TestDeadlockOfTheSetUpBeforeTheStartIsTriedAgain",
 	"42501": "internal/e2e TestPostgresThatRefusesTheConnectionIsAnExitWithTheServersReason",
 	"42704": "internal/e2e TestPublicationDroppedWhileRunningStopsTheForwarderBeforeTheRow",
+	"42P01": "internal/e2e TestLetterThatPostgresRefusesWaitsOrStopsByTheServersCode",
 	"53":    "internal/e2e TestCommandsSayWhyPostgresMakesNothing",
 	"53300": "internal/e2e TestPostgresThatIsShortOfSomethingIsWaitedForFromTheStart",
 	"55000": "internal/e2e TestSlotThatIsLostWhileRunningStopsTheForwarderAndIsNotWorkedOnAgain",
@@ -68,7 +69,6 @@ var provoked = map[string]string{
 // why they are there nevertheless.
 var notProvoked = map[string]string{
 	"08":    "PostgreSQL writes it to its log only; poolers say it of the server behind them",
-	"42P01": "a table that is missing is found by looking it up; this is for one that goes just then",
 	"57P02": "PostgreSQL says it as a warning and cuts the connection; poolers make an error of it",
 	"58":    "an I/O error takes a disk that fails",
 	"10097": "headers are measured before they are sent; a server with another measure refuses the event alone",
