@@ -22,6 +22,7 @@ GOVULNCHECK := .bin/govulncheck-$(GOVULNCHECK_VERSION)
 ORDERS   ?= 200
 FUZZTIME ?= 10m
 SOAK     ?= 10
+SEEDS    ?= 10000
 SOAK_TESTS := Killed|StoppedImmediately|CrashBrings|StepDowns|RandomCombinations|AtRandomMoments
 BENCH_ROWS ?= 200000
 BENCH_VERIFY_ROWS ?= 2000000
@@ -76,6 +77,10 @@ bench-verify: ## compare BENCH_VERIFY_ROWS=2000000 rows with the stream: time an
 .PHONY: soak
 soak: ## the tests that kill, with SOAK=10 times as many rounds
 	@OUTBOX_CDC_SOAK=$(SOAK) TEST_TIMEOUT=90m TEST_FLAGS='-run $(SOAK_TESTS)' TEST_PACKAGES=./internal/e2e .ci/test
+
+.PHONY: sim
+sim: ## the forwarder in SEEDS=10000 simulated worlds; OUTBOX_CDC_SIM_SEED=n for one alone
+	@OUTBOX_CDC_SIM_SEEDS=$(SEEDS) go test ./internal/sim -count=1 -timeout 60m -v -run TestPromisesHoldUnderRandomFaults
 
 .PHONY: fuzz
 fuzz: ## each fuzz test for FUZZTIME=10m

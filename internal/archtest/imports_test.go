@@ -49,12 +49,16 @@ var arrows = map[string][]string{
 	"internal/bench":          {},
 	"internal/bench/bareloop": {}, // beside the product: it must share none of its tricks
 	"internal/testenv":        {"internal/devstack"},
-	"internal/e2e":            {"decode"}, // from outside, on the built binary; decode only reads positions
-	"decode/decodetest":       {"decode"},
+	"internal/sim": {
+		"decode", "internal/deadletter", "internal/forwarder", "internal/metrics", "internal/provision", "replication", "sink",
+		"decode/decodetest", // its WAL is a real one
+	},
+	"internal/e2e":      {"decode"}, // from outside, on the built binary; decode only reads positions
+	"decode/decodetest": {"decode"},
 }
 
 // testOnly are packages that only tests may import.
-var testOnly = []string{"internal/testenv", "decode/decodetest"}
+var testOnly = []string{"internal/testenv", "internal/sim", "decode/decodetest"}
 
 func TestImportsFollowTheArrows(t *testing.T) {
 	check(t, arrowRule, map[string]string{
