@@ -67,8 +67,10 @@ func (s *Store) Insert(ctx context.Context, d Draft) (Receipt, error) {
 	return receipt, nil
 }
 
-// A commit that does not wait for the disk would be forgotten by a crash of the server.
-const durableSQL = `SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')`
+// A commit that does not wait for the disk would be forgotten by a crash of the server. A
+// process that is frozen before its commit must not keep the position from its successor.
+const durableSQL = `SELECT set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') IN ('on', 'remote_apply')
+	THEN current_setting('synchronous_commit') ELSE 'on' END, true), set_config('idle_in_transaction_session_timeout', '10s', true)`
 
 // The position that has a letter is written to without a change: a transaction that writes
 // nothing would not wait until the other one's commit is durable.
@@ -93,7 +95,7 @@ func (s *Store) insert(ctx context.Context, d Draft, text func(string) string, h
 		heldBehind = &d.HeldBehind
 	}
 	err := s.admin.InTransaction(ctx, func(tx replication.Tx) error {
-		if _, err := tx.Lookup(ctx, []any{new(string)}, durableSQL); err != nil {
+		if _, err := tx.Lookup(ctx, []any{new(string), new(string)}, durableSQL); err != nil {
 			return err
 		}
 		holds, err := tx.Lookup(ctx, []any{new(int)}, `SELECT 1 FROM pg_replication_slots WHERE slot_name = $1 AND active_pid = $2::bigint`, d.Slot, int64(d.WalsenderPID))

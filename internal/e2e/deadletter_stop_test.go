@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"syscall"
@@ -213,4 +214,43 @@ func TestAFrozenForwarderStoresNoLetterOnceAnotherHoldsTheSlot(t *testing.T) {
 	o.waitConfirmed()
 	o.expectStored(bad)
 	o.waitLetters()
+}
+
+// The server has carried out the insert of a frozen process, which never commits: whoever
+// takes the slot over stores the letter all the same.
+func TestAForwarderThatIsFrozenWhileItStoresALetterDoesNotKeepItsSuccessorFromDoingSo(t *testing.T) {
+	t.Parallel()
+	o := newOutboxOn(t, testenv.NewPostgres(t, devstack.PostgresOptions{}), testenv.NATS(t).URL())
+	frozen := o.startStreaming("--status-interval", fastStatus)
+	pid := o.holder()
+	ctx := testenv.Context(t, 4*testenv.Deadline)
+	tx, err := o.connect().Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(ctx, "LOCK TABLE "+letterTable+" IN EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	bad := o.insertEvent("a", "1", "elsewhere."+o.stream)
+	testenv.Eventually(t, testenv.Deadline, func() error {
+		if n := o.value("SELECT count(*)::text FROM pg_locks WHERE NOT granted"); n == "0" {
+			return errors.New("the forwarder does not wait for the table")
+		}
+		return nil
+	})
+	frozen.Signal(syscall.SIGSTOP)
+	o.exec("SELECT pg_terminate_backend(" + pid + ")")
+	if err := tx.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	next := o.startStreaming("--status-interval", fastStatus)
+	good := o.insertEvent("a", "2")
+	o.waitLetters(bad + " subject-not-in-stream")
+	o.expectStored(good)
+	frozen.Signal(syscall.SIGCONT)
+	frozen.WaitLine(`"msg":"standby"`, testenv.Deadline)
+	stop(t, next)
+	frozen.WaitLine(`"msg":"streaming"`, testenv.Deadline)
+	o.waitConfirmed()
+	o.waitLetters(bad + " subject-not-in-stream")
 }
