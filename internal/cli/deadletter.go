@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,7 +19,7 @@ import (
 
 func deadLetterCommand() command {
 	return command{
-		name: "dead-letter", usage: "list, show, discard: events that could not be published",
+		name: "dead-letter", usage: "list, show, retry, discard: events that could not be published",
 		long: "An event that the stream will never accept as it is becomes a dead letter: a row of the table\n" +
 			"outbox_dead_letter. With --on-poison hold-aggregate later events of its aggregate wait behind it.",
 		example: "outbox-cdc dead-letter list --slot outbox",
@@ -37,12 +38,21 @@ func deadLetterCommand() command {
 				run:      runDeadLetterShow,
 			},
 			{
+				name: "retry", usage: "publish the chosen ones, and what waits behind them",
+				long: "Makes their messages anew, with today's configuration, and publishes each with the events that wait\n" +
+					"behind it, in order. What is still refused stays a dead letter, with one attempt more. The forwarder\n" +
+					"that runs does it; if none runs, this command holds the slot meanwhile, and moves nothing.",
+				example:  "outbox-cdc dead-letter retry --all --slot outbox",
+				settings: slices.Concat(letterSettings("all that are open"), []setting{freshIDsSetting(), jsonSetting()}, publishingSettings()),
+				run:      runDeadLetterRetry,
+			},
+			{
 				name: "discard", usage: "never publish the chosen ones",
 				long: "What is lost: the event never comes into the stream. The letter stays in the table, resolved, with\n" +
-					"the reason that you give.",
+					"the reason that you give. Events that wait behind it and are not chosen are published, as by retry.",
 				example: "outbox-cdc dead-letter discard --reason message-too-large --reason-text 'of the load test' --slot outbox",
 				settings: append(letterSettings("all that are open"),
-					setting{name: "reason-text", value: "TEXT", usage: "why, for whoever looks at it later", group: groupCommand}, jsonSetting()),
+					slices.Concat([]setting{{name: "reason-text", value: "TEXT", usage: "why, for whoever looks at it later", group: groupCommand}, jsonSetting()}, publishingSettings())...),
 				run: runDeadLetterDiscard,
 			},
 		},
@@ -222,6 +232,8 @@ func (in *invocation) showLetter(l deadletter.Letter, payload []byte) error {
 type discardDocument struct {
 	Selected  int `json:"selected"`
 	Discarded int `json:"discarded"`
+	// Released are events that waited behind them and are in the stream now.
+	Released int64 `json:"released"`
 }
 
 func runDeadLetterDiscard(ctx context.Context, in *invocation) error {
@@ -234,12 +246,14 @@ func runDeadLetterDiscard(ctx context.Context, in *invocation) error {
 		return fault.NewUsage(in.command+" needs --reason-text", "say why these events are never to be published; it is kept with the dead letter")
 	}
 	filter.OpenOnly = true
-	return in.withLetters(ctx, func(store *deadletter.Store) error {
+	return in.withAdmin(ctx, func(admin *replication.Admin) error {
+		store := deadletter.NewStore(admin, in.table().Schema)
 		letters, err := store.List(ctx, filter)
 		if err != nil {
 			return err
 		}
 		document := discardDocument{Selected: len(letters)}
+		var heads []int64 // that others wait for
 		// Those that wait come behind what they wait for: newest first, nothing waits any more.
 		for _, l := range slices.Backward(letters) {
 			d, err := store.Discard(ctx, l.ID, reason)
@@ -247,21 +261,28 @@ func runDeadLetterDiscard(ctx context.Context, in *invocation) error {
 				return err
 			}
 			if d.Held > 0 {
-				return in.heldBehind(l, d.Held)
+				heads = append(heads, l.ID)
 			}
 			if d.Done {
 				document.Discarded++
 			}
 		}
-		if in.on("json") {
-			return printJSON(in.stdout, document)
+		var failure error
+		if len(heads) > 0 {
+			failure = in.discardHeads(ctx, admin, heads, reason, &document)
 		}
-		return printf(in.stdout, "%d of %d dead letters discarded\n", document.Discarded, document.Selected)
+		if in.on("json") {
+			err = printJSON(in.stdout, document)
+		} else {
+			err = in.printDiscarded(document)
+		}
+		return errors.Join(failure, err)
 	})
 }
 
-func (in *invocation) heldBehind(l deadletter.Letter, held int) error {
-	return fault.NewOperator("held-behind",
-		fmt.Sprintf("%d events wait behind dead letter %d (event %s)", held, l.ID, textOr(l.EventID, "?")),
-		"choose those that wait too, with --aggregate", nil)
+func (in *invocation) printDiscarded(d discardDocument) error {
+	if d.Released > 0 {
+		return printf(in.stdout, "%d of %d dead letters discarded, %d events that waited behind them published\n", d.Discarded, d.Selected, d.Released)
+	}
+	return printf(in.stdout, "%d of %d dead letters discarded\n", d.Discarded, d.Selected)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
 	"github.com/outbox-cdc/outbox-cdc/internal/fault"
 	"github.com/outbox-cdc/outbox-cdc/internal/provision"
 	"github.com/outbox-cdc/outbox-cdc/internal/request"
@@ -41,7 +42,7 @@ func selectionSettings() []setting {
 func replaySettings() []setting {
 	return append(whenSettings(), []setting{
 		{name: "dead", usage: "the open dead letters", group: groupCommand},
-		{name: "fresh-ids", usage: "give each message a new id, so that the stream does not take it for a duplicate", group: groupCommand},
+		freshIDsSetting(),
 		dryRunSetting("say how many events are meant, publish nothing"), jsonSetting(),
 	}...)
 }
@@ -57,6 +58,10 @@ func publishingSettings() []setting {
 		}
 	}
 	return out
+}
+
+func freshIDsSetting() setting {
+	return setting{name: "fresh-ids", usage: "give each message a new id, so that the stream does not take it for a duplicate", group: groupCommand}
 }
 
 func notEmpty(text string) error {
@@ -127,7 +132,12 @@ func runReplay(ctx context.Context, in *invocation) error {
 		if err := holdable(ctx, admin, names, in); err != nil {
 			return err
 		}
-		selected, err := in.countRows(ctx, admin, names, selection)
+		var selected int64
+		if selection.Dead {
+			selected, err = in.countLetters(ctx, admin, deadletter.Filter{SourceName: in.source()})
+		} else {
+			selected, err = in.countRows(ctx, admin, names, selection)
+		}
 		if err != nil {
 			return err
 		}
@@ -182,14 +192,15 @@ func listed(ids []string) string {
 
 // republish lets a request be carried out and reports what became of the events.
 func (in *invocation) republish(ctx context.Context, admin *replication.Admin, kind request.Kind, s request.Selection, selected int64) error {
+	if selected == 0 {
+		return in.printReport(request.Report{})
+	}
 	r, err := in.carryOut(ctx, admin, kind, s, selected)
 	if r == nil {
 		return err
 	}
-	for _, refusal := range r.Progress.Refusals {
-		if err := printf(in.stderr, "refused %s (%s): %s\n", refusal.EventID, refusal.Code, refusal.Reason); err != nil {
-			return err
-		}
+	if err := in.printRefusals(r); err != nil {
+		return err
 	}
 	if reportErr := in.printReport(r.Progress.Report); err == nil {
 		err = reportErr
@@ -198,6 +209,16 @@ func (in *invocation) republish(ctx context.Context, admin *replication.Admin, k
 		return err
 	}
 	return notWhole(r.Progress.Report)
+}
+
+// printRefusals names the events that were refused, the first ones.
+func (in *invocation) printRefusals(r *request.Request) error {
+	for _, refusal := range r.Progress.Refusals {
+		if err := printf(in.stderr, "refused %s (%s): %s\n", refusal.EventID, refusal.Code, refusal.Reason); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (in *invocation) printReport(report request.Report) error {

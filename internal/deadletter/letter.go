@@ -47,6 +47,7 @@ type Filter struct {
 	// SourceName is the name of the outbox in the stream. It is the same after an upgrade
 	// or a logical migration, when the system identifier is another.
 	SourceName string
+	IDs        []int64
 	EventIDs   []string
 	Aggregate  Aggregate
 	ReasonCode string

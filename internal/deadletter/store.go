@@ -83,6 +83,9 @@ func (f Filter) where() (condition string, args []any) {
 	if f.SourceName != "" {
 		add(ofName+"$::text", f.SourceName)
 	}
+	if len(f.IDs) > 0 {
+		add("l.id = ANY ($::bigint[])", f.IDs)
+	}
 	if len(f.EventIDs) > 0 {
 		add("l.event_id = ANY ($::text[])", f.EventIDs)
 	}

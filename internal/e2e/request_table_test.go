@@ -11,6 +11,7 @@ import (
 // Row 22: a migration drops and makes the table anew; nobody publishes it. What was
 // inserted meanwhile is in the table alone.
 func TestReplayBringsBackWhatWasInsertedWhileTheTableWasNotPublished(t *testing.T) {
+	t.Parallel()
 	o := newOutbox(t, testenv.NATS(t).URL())
 	_, side := o.startHTTPStreaming()
 	o.insert("before", 2)
@@ -31,6 +32,7 @@ func TestReplayBringsBackWhatWasInsertedWhileTheTableWasNotPublished(t *testing.
 
 // Row 19.
 func TestReplayReadsNamesInQuotesAsTheyAre(t *testing.T) {
+	t.Parallel()
 	o := &outbox{
 		tb: t, databaseURL: testenv.Postgres(t).NewDatabase(t), natsURL: testenv.NATS(t).URL(),
 		slot: testenv.UniqueName("ob"), stream: testenv.UniqueName("OB"), table: `"Billing-EU"."Order.Outbox"`,
@@ -61,6 +63,7 @@ func TestReplayReadsNamesInQuotesAsTheyAre(t *testing.T) {
 }
 
 func TestReplayReadsAPartitionedTable(t *testing.T) {
+	t.Parallel()
 	database := testenv.Postgres(t).NewDatabase(t)
 	o := newForeignOutbox(t, database, testenv.NATS(t).URL(), []string{
 		`CREATE TABLE outbox(id bigint GENERATED ALWAYS AS IDENTITY, day date NOT NULL,
@@ -80,6 +83,7 @@ func TestReplayReadsAPartitionedTable(t *testing.T) {
 }
 
 func TestReplayTakesExactlyOneWayToChooseEvents(t *testing.T) {
+	t.Parallel()
 	o := &outbox{tb: t, slot: "a", stream: "S", table: "outbox", forwarderDatabaseURL: "postgres://nobody@127.0.0.1:1/x", forwarderNATSURL: "nats://127.0.0.1:1"}
 	for _, tc := range []struct {
 		args []string
@@ -103,6 +107,7 @@ func TestReplayTakesExactlyOneWayToChooseEvents(t *testing.T) {
 }
 
 func TestARequestForAnotherTableThanTheForwardersIsRefused(t *testing.T) {
+	t.Parallel()
 	o := newOutbox(t, testenv.NATS(t).URL())
 	o.insert("a", 1)
 	o.startStreaming()

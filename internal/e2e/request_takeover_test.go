@@ -44,6 +44,7 @@ func (o *outbox) expectOnceEach(want []string) {
 }
 
 func TestReplayUnderLoadKeepsTheOrderOfFirstDeliveriesAndLosesNothing(t *testing.T) {
+	t.Parallel()
 	o := newOutbox(t, testenv.NATS(t).URL(), shortWindow)
 	_, side := o.startHTTPStreaming()
 	o.insertTx("old", 3000)
@@ -83,6 +84,7 @@ func TestReplayUnderLoadKeepsTheOrderOfFirstDeliveriesAndLosesNothing(t *testing
 }
 
 func TestASuccessorFinishesAReplayAndPublishesNothingTwice(t *testing.T) {
+	t.Parallel()
 	for _, fresh := range []bool{true, false} {
 		t.Run(fmt.Sprintf("fresh ids %t", fresh), func(t *testing.T) {
 			o := newOutbox(t, testenv.NATS(t).URL(), shortWindow)
@@ -116,6 +118,7 @@ func TestASuccessorFinishesAReplayAndPublishesNothingTwice(t *testing.T) {
 }
 
 func TestAStandbyLeavesRequestsToTheHolderOfTheSlot(t *testing.T) {
+	t.Parallel()
 	o := newOutbox(t, testenv.NATS(t).URL(), shortWindow)
 	holder := o.startStreaming("--status-interval", fastStatus)
 	o.insert("a", 5)
@@ -141,6 +144,7 @@ func TestAStandbyLeavesRequestsToTheHolderOfTheSlot(t *testing.T) {
 }
 
 func TestCtrlCCancelsAReplayAndTheForwarderGoesOn(t *testing.T) {
+	t.Parallel()
 	o := newOutbox(t, testenv.NATS(t).URL(), shortWindow)
 	forwarder := o.startStreaming("--rate", "300")
 	const events = 900
@@ -168,6 +172,7 @@ func TestCtrlCCancelsAReplayAndTheForwarderGoesOn(t *testing.T) {
 
 // NATS is killed in the middle: what was on its way may be stored or not.
 func TestAReplayOutlivesNATSAndPublishesNothingTwice(t *testing.T) {
+	t.Parallel()
 	server := testenv.NATSProcess(t)
 	o := newOutbox(t, server.URL(), shortWindow)
 	o.startStreaming()

@@ -69,6 +69,7 @@ func (o *outbox) requests() []string {
 
 // Row 46: after a purge the stream still remembers the message ids, and is empty.
 func TestReplayWithinTheDuplicateWindowReportsWhatTheStreamSwallowed(t *testing.T) {
+	t.Parallel()
 	url := testenv.NATS(t).URL()
 	o := newOutbox(t, url)
 	o.startStreaming()
@@ -104,6 +105,7 @@ func TestReplayWithinTheDuplicateWindowReportsWhatTheStreamSwallowed(t *testing.
 }
 
 func TestReplayWithoutAForwarderTakesTheSlotAndLeavesItAsItWas(t *testing.T) {
+	t.Parallel()
 	o := newOutbox(t, testenv.NATS(t).URL())
 	p := o.startStreaming()
 	o.insert("a", 10)
@@ -134,13 +136,14 @@ func TestReplayWithoutAForwarderTakesTheSlotAndLeavesItAsItWas(t *testing.T) {
 }
 
 func TestReplayOfAnEventThatTheTableDoesNotHoldIsRefusedBeforeAnythingIsPublished(t *testing.T) {
+	t.Parallel()
 	o := newOutbox(t, testenv.NATS(t).URL())
 	o.insert("a", 2)
 	const unknown = "00000000-0000-4000-8000-000000000000"
 	expectStop(t, o.run("replay", "--event-id", unknown, "--event-id", o.rows()[0]), "public.outbox", unknown)
 	expectStop(t, o.run("replay", "--event-id", "e1"), "public.outbox", `invalid input syntax for type uuid: "e1"`)
 	o.expectReport(0, requestReport{}, "replay", "--aggregate", "order/none")
-	if n := len(o.requests()); n > 1 {
+	if n := len(o.requests()); n > 0 {
 		t.Errorf("%d requests were made", n)
 	}
 	o.exec("SELECT pg_drop_replication_slot('" + o.slot + "')")

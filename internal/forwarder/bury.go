@@ -72,7 +72,7 @@ func (p *publisher) condemn(e *decode.Event, poison *sink.Poison, now time.Time)
 func (p *publisher) hold(e *decode.Event, m *sink.Message, head int64, now time.Time) {
 	p.draft = &deadletter.Draft{
 		Source: p.letters.source, Event: e, Extras: p.letters.extras,
-		ReasonCode: deadletter.ReasonHeld, Reason: fmt.Sprintf("waits behind dead letter %d of its aggregate", head),
+		ReasonCode: deadletter.ReasonHeld, Reason: deadletter.HeldReason(head),
 		FirstFailedAt: now, HeldBehind: head,
 	}
 	if m != nil {
@@ -86,9 +86,8 @@ func (p *publisher) bury(ctx context.Context, it *item, now time.Time) (bool, er
 	d.Slot, d.WalsenderPID = p.cfg.Slot, p.shared.walsenderPID.Load()
 	receipt, done, err := p.letters.insert(ctx, *d, now)
 	if errors.Is(err, deadletter.ErrHeadResolved) {
-		if a, ok := deadletter.AggregateOf(d.Event); ok {
-			p.letters.forget(d.HeldBehind, a)
-		}
+		// Another may have become the head of those that waited: all heads are read again.
+		p.letters.reloadHeads()
 		p.draft = nil // and it is judged anew
 		return p.event(ctx, it, now)
 	}

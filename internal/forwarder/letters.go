@@ -49,6 +49,7 @@ type letters struct {
 	source    string
 	from      decode.Position // the next letter that is known lies there or behind
 	loaded    bool
+	headsOld  bool
 	known     []deadletter.Known // that stand for events to come, the next ones
 	more      bool               // there are more behind them
 	storedLSN pglogrepl.LSN      // an end of the WAL behind the commits of all that are known
@@ -79,7 +80,7 @@ func newLetters(cfg Config, log *slog.Logger, server Server, random func() float
 
 // begin forgets what was known, for a slot that is read from a position on.
 func (l *letters) begin(source string, from decode.Position) {
-	l.source, l.from, l.loaded = source, from, false
+	l.source, l.from, l.loaded, l.headsOld = source, from, false, false
 	l.known, l.more, l.heads, l.held = nil, false, nil, 0
 	l.retryAt, l.reason = time.Time{}, ""
 	l.backoff.Reset()
@@ -143,7 +144,7 @@ func (l *letters) ready(ctx context.Context, e *decode.Event, now time.Time) (bo
 	for len(l.known) > 0 && l.known[0].Position.Compare(e.Position) < 0 {
 		l.known = l.known[1:]
 	}
-	if l.loaded && (len(l.known) > 0 || !l.more) {
+	if l.loaded && !l.headsOld && (len(l.known) > 0 || !l.more) {
 		return true, nil
 	}
 	return l.do(ctx, now, "read dead letters", func(ctx context.Context, conn Letters) error {
@@ -157,14 +158,18 @@ func (l *letters) ready(ctx context.Context, e *decode.Event, now time.Time) (bo
 }
 
 func (l *letters) load(ctx context.Context, conn Letters) error {
-	known, storedLSN, err := conn.KnownAfter(ctx, l.source, l.from)
-	if err != nil {
-		return err //nolint:wrapcheck // it says what was read
-	}
-	if !l.loaded {
+	if !l.loaded || l.headsOld {
 		if err := l.loadHeads(ctx, conn); err != nil {
 			return err
 		}
+		l.headsOld = false
+	}
+	if l.loaded && (len(l.known) > 0 || !l.more) {
+		return nil
+	}
+	known, storedLSN, err := conn.KnownAfter(ctx, l.source, l.from)
+	if err != nil {
+		return err //nolint:wrapcheck // it says what was read
 	}
 	l.loaded, l.known, l.storedLSN, l.more = true, known, storedLSN, len(known) == deadletter.KnownMax
 	if l.more {
@@ -232,13 +237,8 @@ func (l *letters) headOf(e *decode.Event) int64 {
 	return 0
 }
 
-// forget drops a letter that is resolved.
-func (l *letters) forget(id int64, a deadletter.Aggregate) {
-	l.heads[a] = slices.DeleteFunc(l.heads[a], func(h deadletter.Head) bool { return h.ID == id })
-	if len(l.heads[a]) == 0 {
-		delete(l.heads, a)
-	}
-}
+// reloadHeads makes the heads be read again before the next event is judged.
+func (l *letters) reloadHeads() { l.headsOld = true }
 
 // insert stores a letter; false says that it has to be tried again later.
 func (l *letters) insert(ctx context.Context, d deadletter.Draft, now time.Time) (deadletter.Receipt, bool, error) {

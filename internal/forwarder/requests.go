@@ -148,9 +148,17 @@ func (w *requests) once(ctx context.Context) (found bool, err error) {
 		_, err := w.admin.AwaitNotification(ctx, requestsLook)
 		return false, err
 	}
-	again := sink.Again{Kind: string(r.Kind), Request: r.ID, FreshID: r.Selection.FreshIDs}
+	again := sink.Again{Kind: republishedAs(r.Kind), Request: r.ID, FreshID: r.Selection.FreshIDs}
 	job := &job{requests: w, request: r, savedAt: time.Now(), turn: &turn{again: again, answer: make(chan turnAnswer, 1)}}
 	return true, job.work(ctx)
+}
+
+// republishedAs is the value of Outbox-Republished.
+func republishedAs(kind request.Kind) string {
+	if kind == request.KindDiscard {
+		kind = request.KindRetry // of the events that waited behind what is discarded
+	}
+	return string(kind)
 }
 
 // job is a request that is worked on.
@@ -174,7 +182,11 @@ func (j *job) work(ctx context.Context) error {
 	r := j.request
 	j.log.Info("request", "request", r.ID, "kind", string(r.Kind), "selected_before", r.Progress.Selected)
 	err := j.answers(r.Selection.Target)
-	if err == nil {
+	switch {
+	case err != nil:
+	case r.Kind == request.KindRetry, r.Kind == request.KindDiscard, r.Selection.Dead:
+		err = j.letters(ctx)
+	default:
 		err = j.rows(ctx)
 	}
 	var f *fault.Error

@@ -33,6 +33,8 @@ const (
 type turn struct {
 	again  sink.Again
 	events []*decode.Event
+	// inSequence ends the turn behind the first event that was not stored.
+	inSequence bool
 	// afterLSN: all that was committed before is to be delivered first, so that nothing
 	// is published again before it was published at all.
 	afterLSN pglogrepl.LSN
@@ -213,7 +215,7 @@ func (p *publisher) stepTurn(ctx context.Context, t *turn) (bool, error) {
 	}
 	t.outcomes = append(t.outcomes, out)
 	t.sequence = max(t.sequence, p.sink.LastSequence())
-	return len(t.outcomes) == len(t.events), nil
+	return len(t.outcomes) == len(t.events) || t.inSequence && !out.stored, nil
 }
 
 // readTurnBack finds what was published for the request before it was taken over.
@@ -234,7 +236,7 @@ func (p *publisher) readTurnBack(ctx context.Context, t *turn) error {
 
 // publishAgain publishes one event of a turn.
 func (p *publisher) publishAgain(ctx context.Context, t *turn, e *decode.Event) (outcome, error) {
-	if _, waits := p.turns.undelivered[string(e.Value(decode.FieldEventID))]; waits {
+	if _, waits := p.turns.undelivered[string(e.Value(decode.FieldEventID))]; waits && e.Position == (decode.Position{}) { // not of a dead letter
 		return refuse(e, "not-delivered", "it was not published for the first time yet: the forwarder does that once it runs"), nil
 	}
 	m, err := p.encoder.EncodeAgain(e, t.again)

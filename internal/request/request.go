@@ -49,6 +49,8 @@ type Selection struct {
 	Dead   bool   `json:"dead,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	All    bool   `json:"all,omitempty"`
+	// Letters are the ids of dead letters.
+	Letters []int64 `json:"letters,omitempty"`
 	// FreshIDs gives each message an id of its own, so that it is no duplicate.
 	FreshIDs bool `json:"fresh_ids,omitempty"`
 	// ReasonText is why dead letters are discarded.
@@ -93,6 +95,8 @@ type Progress struct {
 	Holder string `json:"holder,omitempty"`
 	// Place is the last row that is done with; nil before the first.
 	Place *Place `json:"place,omitempty"`
+	// Letter is the last dead letter that is done with; 0 before the first.
+	Letter int64 `json:"letter,omitempty"`
 	// Begun says that Sequence is known: one of the stream such that all that was published
 	// for rows behind Place has a higher one.
 	Begun    bool   `json:"begun,omitempty"`

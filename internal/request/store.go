@@ -87,14 +87,28 @@ func (s Store) Finish(ctx context.Context, admin *replication.Admin, r *Request,
 	return s.update(ctx, admin, r, "progress = $3::text::jsonb, state = $4, error = nullif($5, ''), finished_at = now()", string(state), reason)
 }
 
+// SaveProgressIn is SaveProgress inside a transaction.
+func (s Store) SaveProgressIn(ctx context.Context, tx replication.Tx, r *Request) (bool, error) {
+	return update(ctx, tx, s.table, r, "progress = $3::text::jsonb")
+}
+
 func (s Store) update(ctx context.Context, admin *replication.Admin, r *Request, set string, args ...any) (bool, error) {
+	return update(ctx, admin, s.table, r, set, args...)
+}
+
+// lookuper is a connection or a transaction.
+type lookuper interface {
+	Lookup(ctx context.Context, into []any, sql string, args ...any) (bool, error)
+}
+
+func update(ctx context.Context, conn lookuper, table string, r *Request, set string, args ...any) (bool, error) {
 	progress, err := json.Marshal(r.Progress)
 	if err != nil {
 		return false, fmt.Errorf("save progress of request %d: %w", r.ID, err)
 	}
 	var id int64
-	ours, err := admin.Lookup(ctx, []any{&id},
-		"UPDATE "+s.table+" SET "+set+" WHERE id = $1 AND finished_at IS NULL AND progress->>'holder' = $2 RETURNING id",
+	ours, err := conn.Lookup(ctx, []any{&id},
+		"UPDATE "+table+" SET "+set+" WHERE id = $1 AND finished_at IS NULL AND progress->>'holder' = $2 RETURNING id",
 		append([]any{r.ID, r.Progress.Holder, string(progress)}, args...)...)
 	if err != nil {
 		return false, fmt.Errorf("save progress of request %d: %w", r.ID, err)
