@@ -141,6 +141,7 @@ func TestVerifySaysWhatKeepsItFromComparing(t *testing.T) {
 }
 
 func TestVerifyNeedsTheRightToMakeAConsumerAndSaysSo(t *testing.T) {
+	t.Parallel()
 	server := testenv.NATSProcess(t, natsUsers("{user: fwd, password: fwd}"))
 	o := newOutbox(t, testenv.WithUser(t, server.URL(), "admin", "admin"))
 	o.insert("a", 3)
