@@ -78,12 +78,12 @@ func (s *sequencer) refused(a answer) {
 	if n := s.roundFirst + a.seq - 1; n < s.next {
 		c.msg, c.number = s.at(n).msg, n
 	}
+	if c.code == codeWrongLastSeq && c.msg != nil {
+		s.refusedFrom(c.number)
+	}
 	s.fail(c)
 	switch {
 	case a.seq == 1 || a.code == codeBatchUnknown:
-		if a.code != codeBatchUnknown {
-			s.refusedFrom(s.roundFirst)
-		}
 		s.toSync() // the server holds no such batch (any more): nothing else will come
 	case a.seq == s.sent:
 		// Nothing behind it will make the server end the batch: end it, so that what
@@ -113,13 +113,13 @@ func (s *sequencer) batchEnded(a answer, now time.Time) {
 		s.newRound()
 		return
 	}
-	s.refusedFrom(s.roundFirst + a.count)
 	s.fail(cause{kind: causeGap})
 	s.toSync()
 }
 
-// refusedFrom notes that the server has ended the batch before a message: neither that
-// one nor those behind it were taken.
+// refusedFrom notes that the stream's leader has refused a message: neither that one nor
+// those sent behind it are with a leader, present or former. Of a gap that is not known:
+// a former leader may have had what its successor misses.
 func (s *sequencer) refusedFrom(number uint64) {
 	for n := max(number, s.head); n < s.next; n++ {
 		s.at(n).refused = true

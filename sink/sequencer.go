@@ -89,9 +89,9 @@ type entry struct {
 	answered bool // plain publishes: an answer came, whatever it says
 	stored   bool // plain publishes: acknowledged ahead of an earlier one
 	overtook bool // a later message is stored already
-	// suspect messages may have been sent by a former process.
+	// suspect messages may have been sent before by a former process, or in a former round.
 	suspect bool
-	// refused messages were sent in a batch that the server ended before them.
+	// refused messages were sent in this round, and a leader is known not to have taken them.
 	refused bool
 }
 
@@ -326,6 +326,7 @@ func (s *sequencer) send(now time.Time, expected uint64, expect bool) bool {
 	e := s.at(s.next)
 	if !e.sentAt.IsZero() {
 		s.resent++
+		e.suspect = e.suspect || !e.refused
 	}
 	e.sentAt, e.answered, e.refused = now, false, false
 	if s.inFlight() == 0 {

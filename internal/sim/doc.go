@@ -21,6 +21,9 @@
 // not always: run it a few times. A bug that was found becomes a test by its seed and,
 // where it can be told in a few lines, as a transcript of its own.
 //
+// What it does not call a failure: an event that was on its way when the stream's limits
+// changed may become a dead letter and be stored all the same.
+//
 // What it leaves out: messages that a broken connection had already handed to the
 // server's kernel are read by the server within milliseconds, not after a later
 // connection; replicas lag, but only the leader is asked; SQL is not executed.

@@ -206,6 +206,9 @@ func query[T any](ctx context.Context, c *pgConn, answer func() (T, error)) (T, 
 		return none, err
 	}
 	c.toServer.send(c.latency(), func() {
+		if !c.pg.conns[c] {
+			return // the server has ended it
+		}
 		var r result
 		r.value, r.err = answer()
 		c.toClient.send(c.latency(), func() { done <- r })

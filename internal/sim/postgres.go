@@ -32,6 +32,8 @@ type event struct {
 	payload   int    // bytes
 	seq       uint64 // in the stream; 0 when it is not there
 	aggregate int
+	storedAt  time.Time
+	buried    bool    // it is or was a dead letter
 	letter    *letter // nil when it is none
 }
 
@@ -50,6 +52,7 @@ type postgres struct {
 
 	timeline   uint32
 	history    string
+	switchLSN  pglogrepl.LSN // where the timeline began
 	wal        []*transaction
 	walEndLSN  pglogrepl.LSN
 	up         bool
@@ -179,6 +182,11 @@ func (pg *postgres) restart(clean bool, downFor time.Duration) {
 	}
 	pg.w.tracef("postgres: stops when its walsender has caught up, back %s later", downFor)
 	pg.stopping = true
+	for _, c := range pg.connections() { // walsenders alone are waited for
+		if c.sender == nil {
+			c.end(sqlError("57P01", "terminating connection due to administrator command"))
+		}
+	}
 	pg.farewell(downFor)
 }
 
@@ -209,18 +217,22 @@ func (pg *postgres) promote(lost int, downFor time.Duration) {
 	if !pg.up || pg.stopping {
 		return
 	}
-	lost = min(lost, len(pg.wal))
+	ofTimeline := 0 // a standby that follows this timeline has all before it
+	for _, t := range pg.wal {
+		if t.commitLSN >= pg.switchLSN {
+			ofTimeline++
+		}
+	}
+	lost = min(lost, ofTimeline)
 	pg.cutAll()
 	pg.up = false
 	pg.promotions++
 	kept := pg.wal[:len(pg.wal)-lost]
-	switchLSN := firstLSN
+	switchLSN := max(pg.switchLSN, firstLSN)
 	if len(kept) > 0 {
-		switchLSN = kept[len(kept)-1].endLSN
+		switchLSN = max(switchLSN, kept[len(kept)-1].endLSN)
 	}
-	if lost == 0 {
-		switchLSN = pg.walEndLSN
-	}
+	pg.switchLSN = switchLSN
 	pg.w.tracef("postgres: a standby is promoted at %s, %d transactions are gone, slot at %s instead of %s; back in %s",
 		switchLSN, lost, min(pg.savedLSN, switchLSN), pg.confirmedLSN, downFor)
 	pg.history += fmt.Sprintf("%d\t%s\tno recovery target specified\n\n", pg.timeline, switchLSN)

@@ -25,6 +25,7 @@ type walsender struct {
 	unread  int
 	frames  []replication.Frame // arrived at the client
 	replyAt time.Time
+	begunAt time.Time
 	asked   bool
 	ended   bool
 }
@@ -32,7 +33,7 @@ type walsender struct {
 func (c *pgConn) startSending(from pglogrepl.LSN) {
 	pg := c.pg
 	pg.pids++
-	s := &walsender{pg: pg, conn: c, pid: pg.pids, sentLSN: from, replyAt: time.Now()}
+	s := &walsender{pg: pg, conn: c, pid: pg.pids, sentLSN: from, replyAt: time.Now(), begunAt: time.Now()}
 	for s.next < len(pg.wal) && pg.wal[s.next].commitLSN < from {
 		s.next++
 	}
