@@ -73,6 +73,7 @@ func (in *invocation) setUpFirst(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
+		err = explain(err)
 		if fault.ExitCode(err) != fault.ExitFailed {
 			return err
 		}

@@ -146,6 +146,16 @@ func TestDeadlockOfTheSetUpBeforeTheStartIsTriedAgain(t *testing.T) {
 	o.expectAll()
 }
 
+func TestRightThatTheSetUpBeforeTheStartLacksIsAnExit(t *testing.T) {
+	t.Parallel()
+	o := newOutbox(t, testenv.NATS(t).URL())
+	o.run("migrate", "down", "--to", "4", "--yes").WaitExit(0, testenv.Deadline)
+	o.forwarderDatabaseURL = o.printedRole() // it owns no table
+	p := o.start("--setup")
+	p.WaitExit(3, testenv.Deadline)
+	expectRefusal(t, p, "SQLSTATE 42501", "outbox-cdc setup --dry-run")
+}
+
 // What stands between us and the server, and is none that carries replication connections.
 func TestProtocolThatIsMangledOnTheWayIsTakenForAPooler(t *testing.T) {
 	t.Parallel()
