@@ -45,13 +45,13 @@ func (p *Publisher) watchConnection() {
 		p.seenEpo = e
 		p.reconnect++
 		p.seq.disconnected()
-		p.judged = false
+		p.judged, p.reading = false, false
 	}
 	select {
 	case <-p.broker.Closed(): // it gave up, as nats.go does after two refused logins
 		p.broker = nil
 		p.seq.disconnected()
-		p.judged = false
+		p.judged, p.reading = false, false
 	default:
 	}
 }

@@ -56,27 +56,33 @@ type Publisher struct {
 	limiter *rate.Limiter
 	wake    chan struct{}
 
-	broker      Broker
-	abort       atomic.Pointer[Broker]
-	epoch       atomic.Uint64 // disconnects of the present connection
-	seenEpo     uint64
-	origin      Origin
-	began       bool            // Begin was called
-	walk        *walk           // what the stream may hold of the events that come next; nil before it was read
-	newest      newestEvent     // what the stream told of it when it was read last
-	lastSeen    decode.Position // of the newest message that was taken
-	foundNewest decode.Position // of the newest first delivery in the stream when the session began
-	seenAny     bool
-	passed      []string // ids of stored events that the slot did not bring, the first ones
-	warnedPart  bool
-	warnedDrop  bool
-	otherStream bool   // the last refusal was that another stream has the subject
-	phantoms    uint64 // how many
-	limits      streamLimits
-	readAt      time.Time
-	everOpen    bool    // something was acknowledged once
-	poison      *Poison // a message that was taken and can never be stored
-	everConn    bool    // the server took our credentials once
+	broker       Broker
+	abort        atomic.Pointer[Broker]
+	epoch        atomic.Uint64 // disconnects of the present connection
+	seenEpo      uint64
+	origin       Origin
+	began        bool // Begin was called
+	streamMadeAt time.Time
+	walk         *walk // what the stream may hold of the events that come next; nil before it was read
+	reading      bool  // the walk has not been through the unsettled messages yet
+	slow         bool  // the condition is that the stream is being read
+	walkTail     tail  // the tail by which the walk was placed
+	walkLimits   streamLimits
+	cursor       uint64          // of the walk before; 0 in a new session
+	newest       newestEvent     // what the stream told of it when it was read last
+	lastSeen     decode.Position // of the newest message that was taken
+	foundNewest  decode.Position // of the newest first delivery in the stream when the session began
+	seenAny      bool
+	passed       []string // ids of stored events that the slot did not bring, the first ones
+	warnedPart   bool
+	warnedDrop   bool
+	otherStream  bool   // the last refusal was that another stream has the subject
+	phantoms     uint64 // how many
+	limits       streamLimits
+	readAt       time.Time
+	everOpen     bool    // something was acknowledged once
+	poison       *Poison // a message that was taken and can never be stored
+	everConn     bool    // the server took our credentials once
 
 	backoff   *backoff.ExponentialBackOff
 	retryAt   time.Time
@@ -128,7 +134,7 @@ func (p *Publisher) signal() {
 
 // Room tells whether Add may be called now.
 func (p *Publisher) Room(now time.Time) bool {
-	return p.poison == nil && p.walk != nil && p.seq.room() && (p.cfg.RateMax <= 0 || p.limiter.TokensAt(now) >= 1)
+	return p.poison == nil && p.walk != nil && !p.reading && p.seq.room() && (p.cfg.RateMax <= 0 || p.limiter.TokensAt(now) >= 1)
 }
 
 // Add takes the next message in order; false says that it could not be taken yet,
@@ -138,13 +144,19 @@ func (p *Publisher) Room(now time.Time) bool {
 // *fault.Error when the stream was filled from another database; then the message was
 // not taken. It may block for a request to the JetStream API.
 func (p *Publisher) Add(ctx context.Context, m *Message, now time.Time) (bool, error) {
-	if p.walk == nil {
+	if p.walk == nil || p.reading {
 		return false, nil
 	}
+	p.walk.chunksLeft = walkSlice
 	v, err := p.walk.check(ctx, m.Position, m.EventID)
+	if errors.Is(err, errReading) {
+		p.keepReading()
+		return false, nil
+	}
 	if err != nil {
 		return false, p.walkFailed(ctx, now, err)
 	}
+	p.haveRead()
 	if v.seq == 0 {
 		if err := p.admit(ctx, m, now); err != nil {
 			return false, err
@@ -230,7 +242,8 @@ func (p *Publisher) fits(m *Message) *Poison {
 // messages that are not settled, since the server will send them again; answers that
 // are still on their way are ignored. No message is taken before.
 func (p *Publisher) Begin(o Origin) {
-	p.origin, p.began, p.walk, p.seenAny, p.poison = o, true, nil, false, nil
+	p.origin, p.began, p.seenAny, p.poison = o, true, false, nil
+	p.walk, p.reading, p.cursor = nil, false, 0
 	p.lastSeen, p.foundNewest = decode.Position{}, decode.Position{}
 	if errors.Is(p.condition, ErrSuperseded) {
 		p.condition = nil
@@ -376,14 +389,23 @@ func (p *Publisher) open(ctx context.Context, now time.Time) error {
 	}
 	epoch := p.epoch.Load()
 	p.broker.Prepare() // the answer to readTail shows that it is ready
-	t, l, err := readTail(ctx, p.broker, p.cfg.Stream, p.origin.Source())
-	if err != nil {
-		return p.waitOrFail(ctx, now, err)
+	if !p.reading {
+		var err error
+		if p.walkTail, p.walkLimits, err = readTail(ctx, p.broker, p.cfg.Stream, p.origin.Source()); err != nil {
+			return p.waitOrFail(ctx, now, err)
+		}
 	}
+	t, l := p.walkTail, p.walkLimits
 	if p.began {
-		if err := p.resume(ctx, t); err != nil {
+		err := p.resume(ctx, t)
+		if errors.Is(err, errReading) {
+			p.keepReading()
+			return nil
+		}
+		if err != nil {
 			return p.walkFailed(ctx, now, err)
 		}
+		p.haveRead()
 	}
 	if epoch != p.epoch.Load() {
 		return nil // the next Step sees it

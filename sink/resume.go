@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -53,37 +54,16 @@ var ErrSuperseded = errors.New("the stream holds later events of this outbox tha
 const passedMax = 20
 
 // resume finds out from the stream itself how far we got: it places a walk before the
-// first event that may be stored, and settles what of the unsettled messages is.
+// first event that may be stored, and settles what of the unsettled messages is. It
+// returns errReading when that takes long: then it is to be called again.
 func (p *Publisher) resume(ctx context.Context, t tail) error {
-	newest, err := findNewest(ctx, p.broker, p.cfg.Stream, p.origin.Source(), p.cfg.Subject)
-	if err != nil {
-		return err
-	}
-	p.newest = newest
-	if p.walk == nil && !p.seenAny {
-		if err := p.judgeNewest(ctx, t); err != nil {
+	if !p.reading {
+		if err := p.startWalk(ctx, t); err != nil {
 			return err
 		}
-	} else if err := p.judgeLater(); err != nil {
-		return err
 	}
-	from := p.origin.From
-	switch {
-	case p.seq.unsettled() > 0:
-		from = p.seq.at(p.seq.head).msg.Position
-	case p.seenAny:
-		from = p.lastSeen
-		from.Ordinal++
-	}
-	first, last, err := p.whereFrom(ctx, t, from)
-	if err != nil {
-		return err
-	}
-	p.walk = &walk{
-		messages: p.broker, stream: p.cfg.Stream, source: p.origin.Source(), nextSeq: first, lastSeq: last,
-		passed: p.passOver,
-	}
-	return p.seq.sift(func(m *Message) (stays, behind bool, err error) {
+	p.walk.chunksLeft = walkSlice
+	err := p.seq.sift(func(m *Message) (stays, behind bool, err error) {
 		v, err := p.walk.check(ctx, m.Position, m.EventID)
 		if err != nil || v.seq == 0 {
 			return true, v.behind, err
@@ -91,36 +71,159 @@ func (p *Publisher) resume(ctx context.Context, t tail) error {
 		p.seq.found(m, v.seq)
 		return false, false, nil
 	})
+	p.reading = errors.Is(err, errReading)
+	return err
 }
 
-// whereFrom returns the sequences between which the walk goes: first is behind last when
-// nothing of ours at or behind a position is stored.
-func (p *Publisher) whereFrom(ctx context.Context, t tail, from decode.Position) (first, last uint64, err error) {
-	last = t.lastSeq
-	newest := p.newest.event
-	if newest == nil {
-		return last + 1, last, nil
+// startWalk places the walk.
+func (p *Publisher) startWalk(ctx context.Context, t tail) error {
+	if p.walk != nil {
+		p.cursor = p.walk.cursor()
 	}
-	if p.newest.sure {
-		last = newest.Sequence // what comes behind it was republished, or is not ours
-	}
-	position, err := decode.ParsePosition(newest.Position)
+	newest, err := findNewest(ctx, p.broker, p.cfg.Stream, p.origin.Source(), p.cfg.Subject)
 	if err != nil {
-		return 0, 0, fmt.Errorf("newest message of %s in stream %q: %w", p.origin.Source(), p.cfg.Stream, err)
+		return err
 	}
-	if position.Compare(from) < 0 {
-		return last + 1, last, nil
+	p.newest = newest
+	if p.cursor == 0 && !p.seenAny {
+		if err := p.judgeNewest(ctx, t); err != nil {
+			return err
+		}
+	} else if err := p.judgeLater(); err != nil {
+		return err
 	}
-	filter := ">"
-	if subjects := SubjectsFor(p.cfg.Subject); !t.own && len(subjects) == 1 {
-		filter = subjects[0]
+	first, last, err := p.whereFrom(ctx, t)
+	if err != nil {
+		return err
 	}
+	p.walk = &walk{
+		messages: p.broker, stream: p.cfg.Stream, source: p.origin.Source(), nextSeq: first, lastSeq: last,
+		passed: p.passOver,
+	}
+	p.streamMadeAt = t.madeAt
+	return nil
+}
+
+// walkMost bounds how many messages are read in search of ours: a minute or so.
+const walkMost = 1 << 20
+
+// whereFrom returns the sequences between which the walk goes: first is behind last when
+// nothing of ours that may still come is stored.
+func (p *Publisher) whereFrom(ctx context.Context, t tail) (first, last uint64, err error) {
+	newest := p.newest.event
+	if newest == nil && p.newest.sure {
+		return t.lastSeq + 1, t.lastSeq, nil
+	}
+	from, known := p.readUpTo(t)
 	s := &search{
-		fetcher: p.broker, stream: p.cfg.Stream, source: p.origin.Source(), filter: filter,
-		from: from, low: max(1, t.firstSeq), high: last + 1,
+		reader: p.broker, stream: p.cfg.Stream, source: p.origin.Source(),
+		from: p.nextPosition(), low: min(max(1, t.firstSeq, from), t.lastSeq+1), high: t.lastSeq + 1,
 	}
-	first, err = s.first(ctx)
-	return first, last, err
+	if newest != nil {
+		position, err := decode.ParsePosition(newest.Position)
+		if err != nil {
+			return 0, 0, fmt.Errorf("message %d of stream %q: %w", newest.Sequence, p.cfg.Stream, err)
+		}
+		if p.newest.sure {
+			s.high = newest.Sequence + 1 // what comes behind it was republished, or is not ours
+		}
+		if position.Compare(s.from) < 0 {
+			s.low = max(s.low, newest.Sequence+1)
+		}
+	}
+	last = s.high - 1
+	if known && !p.newest.sure && p.cursor == math.MaxUint64 && s.low <= last {
+		if last, err = p.reach(ctx, s.low, s.high); err != nil {
+			return 0, 0, err
+		}
+		s.high = last + 1
+	}
+	if first, err = s.first(ctx); err != nil {
+		return 0, 0, err
+	}
+	if last > first && last-first > walkMost {
+		first = last - walkMost
+		p.cfg.Log.Warn("none of the newest messages of the stream is of this outbox: if it holds any before them, they are told from new ones by message id alone, within the duplicate window",
+			"stream", p.cfg.Stream, "looked_at", walkMost)
+	}
+	return first, last, nil
+}
+
+// nextPosition returns a position such that no message before it will be published.
+func (p *Publisher) nextPosition() decode.Position {
+	switch {
+	case p.seq.unsettled() > 0:
+		return p.seq.at(p.seq.head).msg.Position
+	case p.seenAny:
+		from := p.lastSeen
+		from.Ordinal++
+		return from
+	default:
+		return p.origin.From
+	}
+}
+
+// readUpTo returns the sequence before which the present session has read the stream, and
+// settled what it holds: what is on its way was sent later. In a new session nothing is known.
+func (p *Publisher) readUpTo(t tail) (seq uint64, known bool) {
+	if p.cursor == 0 || !t.madeAt.Equal(p.streamMadeAt) || t.lastSeq < p.seq.lastSeq {
+		return 0, false // or the stream was made anew or put back
+	}
+	for e := range p.seq.onTheirWay {
+		return min(p.cursor, e.after+1), true
+	}
+	return p.cursor, true
+}
+
+// filtersMost bounds how many questions are asked to spare the messages of others.
+const filtersMost = 16
+
+// reach returns the highest sequence, below high, at which a message that is on its way
+// can be stored, by asking for the newest message on the subjects of these.
+func (p *Publisher) reach(ctx context.Context, low, high uint64) (uint64, error) {
+	filters := p.sentSubjects(func(subject string) string { return subject })
+	if len(filters) > filtersMost {
+		filters = p.sentSubjects(p.filterOf)
+	}
+	if len(filters) > filtersMost {
+		return high - 1, nil
+	}
+	last := low - 1
+	for filter := range filters {
+		m, err := p.broker.Message(ctx, p.cfg.Stream, MessageQuery{LastBySubject: filter})
+		switch {
+		case err != nil:
+			return 0, err
+		case m == nil || m.Sequence < low:
+		case m.Sequence < high && m.isFrom(p.origin.Source()):
+			last = max(last, m.Sequence)
+		default:
+			return high - 1, nil // others publish there too
+		}
+	}
+	return last, nil
+}
+
+// sentSubjects returns what as makes of the subjects of the messages that are on their
+// way; it gives up behind filtersMost.
+func (p *Publisher) sentSubjects(as func(string) string) map[string]bool {
+	filters := map[string]bool{}
+	for e := range p.seq.onTheirWay {
+		if filters[as(e.msg.Subject)] = true; len(filters) > filtersMost {
+			break
+		}
+	}
+	return filters
+}
+
+// filterOf returns the template's wildcard that covers a subject, or the subject.
+func (p *Publisher) filterOf(subject string) string {
+	for _, filter := range SubjectsFor(p.cfg.Subject) {
+		if subjectMatches(filter, subject) {
+			return filter
+		}
+	}
+	return subject
 }
 
 // judgeNewest looks, when a session begins, whether the stream's newest message of
@@ -136,10 +239,6 @@ func (p *Publisher) judgeNewest(ctx context.Context, t tail) error {
 	}
 	last := p.newest.event
 	if last == nil {
-		if t.newest != nil && !p.newest.sure && t.lastSeq-t.firstSeq >= lastEventLookback {
-			p.cfg.Log.Warn("no event of this outbox is among the newest messages of the stream: if it holds any, they are told from new ones by message id alone, within the duplicate window",
-				"stream", p.cfg.Stream, "looked_at", lastEventLookback)
-		}
 		return p.judgeOthers(t)
 	}
 	position, err := decode.ParsePosition(last.Position)
@@ -249,7 +348,28 @@ func (p *Publisher) walkFailed(ctx context.Context, now time.Time, err error) er
 	if errors.As(err, &already) {
 		return err
 	}
-	p.walk = nil
+	p.stopWalk()
 	p.seq.resync()
 	return p.waitOrFail(ctx, now, err)
+}
+
+// stopWalk forgets the walk, but not how far it has come.
+func (p *Publisher) stopWalk() {
+	if p.walk != nil {
+		p.cursor = p.walk.cursor()
+	}
+	p.walk, p.reading = nil, false
+}
+
+// keepReading notes that the stream has to be read on at the next Step or Add.
+func (p *Publisher) keepReading() {
+	p.condition = fmt.Errorf("reading back what stream %q holds of this outbox: %d messages to go", p.cfg.Stream, p.walk.left())
+	p.slow = true
+}
+
+// haveRead notes that the stream was read back as far as was asked for.
+func (p *Publisher) haveRead() {
+	if p.slow {
+		p.slow, p.condition = false, nil
+	}
 }

@@ -82,13 +82,14 @@ func TestALateAnswerAfterAFailedReadingDoesNotUpsetTheNumbers(t *testing.T) {
 type heap []*Fetched
 
 func (h heap) Chunk(context.Context, string, uint64, uint64) ([]*Fetched, error) { return h, nil }
+func (h heap) Message(context.Context, string, MessageQuery) (*Fetched, error)   { return nil, nil }
 
 func TestAnEventThatWasStoredLateIsFoundBehindLaterOnes(t *testing.T) {
 	at := func(seq uint64, n int) *Fetched {
 		m := numbered(n)
 		return &Fetched{Sequence: seq, Header: nats.Header{HeaderSource: {"1/o"}, HeaderPosition: {m.Position.String()}, HeaderEventID: {m.EventID}}}
 	}
-	w := &walk{messages: heap{at(1, 2), at(2, 1), at(3, 3)}, source: "1/o", nextSeq: 1, lastSeq: 3}
+	w := &walk{messages: heap{at(1, 2), at(2, 1), at(3, 3)}, source: "1/o", nextSeq: 1, lastSeq: 3, chunksLeft: 1}
 	for n, want := range []uint64{2, 1, 3} {
 		m := numbered(n + 1)
 		if v, err := w.check(t.Context(), m.Position, m.EventID); err != nil || v.seq != want {
@@ -100,7 +101,7 @@ func TestAnEventThatWasStoredLateIsFoundBehindLaterOnes(t *testing.T) {
 func TestTheSamePositionWithAnotherEventIsAConflict(t *testing.T) {
 	m := numbered(1)
 	w := &walk{messages: heap{{Sequence: 7, Header: nats.Header{HeaderSource: {"1/o"}, HeaderPosition: {m.Position.String()}, HeaderEventID: {"other"}}}},
-		source: "1/o", nextSeq: 1, lastSeq: 7}
+		source: "1/o", nextSeq: 1, lastSeq: 7, chunksLeft: 1}
 	var conflict *ConflictError
 	if _, err := w.check(t.Context(), m.Position, m.EventID); !errors.As(err, &conflict) || conflict.Sequence != 7 {
 		t.Errorf("error %v", err)

@@ -6,14 +6,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/decode"
 )
 
-// foreignRun bounds how many messages of others are passed over to find one of ours.
-const foreignRun = 64
-
 // search finds where in a stream the first deliveries of a source reach a position.
 type search struct {
-	fetcher
+	reader         messages
 	stream, source string
-	filter         string // it looks at messages on these subjects only
 	from           decode.Position
 	// All of ours before low come before from. Above high there is nothing to look at.
 	low, high uint64
@@ -21,7 +17,8 @@ type search struct {
 
 // first returns a sequence such that each first delivery of ours with a position of at
 // least from has that sequence or a higher one. It asks a few dozen times at most,
-// whatever the size of the stream: usually the answer lies at its end.
+// whatever the size of the stream: usually the answer lies at its end. Where ours are few
+// among those of others the sequence may be much too low, never too high.
 func (s *search) first(ctx context.Context) (uint64, error) {
 	for step := uint64(0); s.high > s.low; step = 4*step + 1 {
 		low, last := s.low, s.high-1
@@ -40,39 +37,54 @@ func (s *search) first(ctx context.Context) (uint64, error) {
 	return s.low, nil
 }
 
-// narrow looks at the first message of ours at or behind a sequence and moves low behind
+// narrow looks for the first message of ours at or behind a sequence and moves low behind
 // it or high to the sequence. A republished one tells where the first delivery before it is.
 func (s *search) narrow(ctx context.Context, probe uint64) error {
-	at := probe
-	for range foreignRun {
-		m, err := s.Message(ctx, s.stream, MessageQuery{Seq: at, NextBySubject: s.filter})
+	m, err := s.reader.Message(ctx, s.stream, MessageQuery{Seq: probe, NextBySubject: ">"})
+	if err != nil {
+		return err
+	}
+	if m == nil || m.Sequence >= s.high {
+		s.high = probe
+		return nil
+	}
+	done, err := s.judge(ctx, probe, m)
+	if err != nil || done {
+		return err
+	}
+	if m.Sequence+1 < s.high {
+		chunk, err := s.reader.Chunk(ctx, s.stream, m.Sequence+1, min(s.high-1, m.Sequence+chunkSize))
 		if err != nil {
 			return err
 		}
-		if m == nil {
-			break
-		}
-		if seq, ok := m.lastSequence(s.source); ok && m.Sequence < s.high {
-			done, err := s.narrowBefore(ctx, probe, m.Sequence, seq)
-			if err != nil || done {
+		for _, m := range chunk {
+			if done, err := s.judge(ctx, probe, m); err != nil || done {
 				return err
 			}
 		}
-		if m.isFrom(s.source) {
-			own, err := m.stored()
-			if err != nil {
-				return err
-			}
-			if own.position.Compare(s.from) < 0 {
-				s.low = own.seq + 1
-				return nil
-			}
-			break
-		}
-		at = m.Sequence + 1
 	}
-	s.high = probe
+	s.high = probe // there is none of ours nearby, so it is taken for one that does not come before
 	return nil
+}
+
+// judge moves low or high by what one message tells; false when it tells nothing.
+func (s *search) judge(ctx context.Context, probe uint64, m *Fetched) (bool, error) {
+	if seq, ok := m.lastSequence(s.source); ok {
+		return s.narrowBefore(ctx, probe, m.Sequence, seq)
+	}
+	if !m.isFrom(s.source) {
+		return false, nil
+	}
+	own, err := m.stored()
+	if err != nil {
+		return false, err
+	}
+	if own.position.Compare(s.from) < 0 {
+		s.low = own.seq + 1
+	} else {
+		s.high = probe
+	}
+	return true, nil
 }
 
 // narrowBefore takes from a republished message that before it the newest first delivery
@@ -82,7 +94,7 @@ func (s *search) narrowBefore(ctx context.Context, probe, republished, last uint
 		s.low = republished + 1
 		return true, nil
 	}
-	m, err := s.Message(ctx, s.stream, MessageQuery{Seq: last})
+	m, err := s.reader.Message(ctx, s.stream, MessageQuery{Seq: last})
 	if err != nil || m == nil || !m.isFrom(s.source) {
 		return false, err
 	}

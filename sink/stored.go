@@ -20,9 +20,10 @@ type stored struct {
 	eventID  string // as in the header
 }
 
-// fetcher reads single messages of a stream.
-type fetcher interface {
+// messages reads stored messages of a stream, as a Broker does.
+type messages interface {
 	Message(ctx context.Context, stream string, query MessageQuery) (*Fetched, error)
+	Chunk(ctx context.Context, stream string, first, last uint64) ([]*Fetched, error)
 }
 
 // isFrom tells whether the message is a first delivery of a source.
@@ -80,9 +81,8 @@ func parseFetched(stream string, data []byte) (*Fetched, error) {
 	}
 	m := Fetched{Subject: answer.Message.Subject, Sequence: answer.Message.Sequence, Time: answer.Message.Time}
 	if len(answer.Message.Headers) > 0 {
-		if m.Header, err = nats.DecodeHeadersMsg(answer.Message.Headers); err != nil {
-			return nil, fmt.Errorf("read headers of message %d of stream %q: %w", m.Sequence, stream, err)
-		}
+		// nats-server stores any bytes as headers. What cannot be read is not ours.
+		m.Header, _ = nats.DecodeHeadersMsg(answer.Message.Headers)
 	}
 	return &m, nil
 }

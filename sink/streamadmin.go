@@ -34,6 +34,7 @@ type StreamStatus struct {
 	FirstSequence   uint64
 	LastSequence    uint64
 	LastTime        time.Time // of the newest message; zero when there was none
+	Created         time.Time
 	Replicas        int
 	DuplicateWindow time.Duration
 	MaxAge          time.Duration // 0 is none
@@ -108,7 +109,7 @@ func statusOf(info *jetstream.StreamInfo) StreamStatus {
 	cfg, state := info.Config, info.State
 	status := StreamStatus{
 		Exists: true, Name: cfg.Name, Subjects: cfg.Subjects,
-		Messages: state.Msgs, Bytes: state.Bytes, FirstSequence: state.FirstSeq, LastSequence: state.LastSeq, LastTime: state.LastTime,
+		Messages: state.Msgs, Bytes: state.Bytes, FirstSequence: state.FirstSeq, LastSequence: state.LastSeq, LastTime: state.LastTime, Created: info.Created,
 		Replicas: cfg.Replicas, DuplicateWindow: cfg.Duplicates, MaxAge: cfg.MaxAge, MaxBytes: cfg.MaxBytes,
 		MaxMsgs: cfg.MaxMsgs, MaxMsgsPerSubj: cfg.MaxMsgsPerSubject, MaxMsgSize: cfg.MaxMsgSize,
 		AllowBatched: cfg.AllowBatchPublish, NoAck: cfg.NoAck, Sealed: cfg.Sealed, Mirror: cfg.Mirror != nil,

@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -15,13 +16,14 @@ type LastEvent struct {
 	StoredAt time.Time
 }
 
-// lastEventLookback bounds how many newer messages of others are passed over, one
-// request each.
-const lastEventLookback = 256
+// lastEventLookback is how many of the newest messages are looked through for one of ours.
+const lastEventLookback = 2 * chunkSize
 
-// LastEvent finds the newest first delivery of a source ("<system identifier>/<name>"), behind
-// any number of messages that were republished. It asks the leader, since replicas may lag. It returns nil when there is none, or none among the newest
-// 256 messages nor at the end of the template's subjects.
+// LastEvent finds the newest first delivery of a source ("<system identifier>/<name>"),
+// behind any number of messages that were republished. It asks the leader, since replicas
+// may lag. It returns nil when there is none, or none among the newest 256 messages nor at
+// the end of the template's subjects; in the latter case there may be a newer one on
+// another subject.
 func (c *Client) LastEvent(ctx context.Context, stream, source, template string) (*LastEvent, error) {
 	n, err := findNewest(ctx, c, stream, source, template)
 	return n.event, err
@@ -30,15 +32,17 @@ func (c *Client) LastEvent(ctx context.Context, stream, source, template string)
 // newestEvent is what a stream tells of the newest first delivery of a source.
 type newestEvent struct {
 	event *LastEvent // nil when there is none, or none was found
-	// sure says that no other first delivery of the source is newer.
+	// sure says that event is the newest one, or that there is none.
 	sure bool
 	// acked is the highest sequence that the publisher had seen acknowledged by then.
 	acked uint64
 }
 
-func findNewest(ctx context.Context, r fetcher, stream, source, template string) (newestEvent, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*apiTimeout)
-	defer cancel()
+// findNewest looks through the newest messages of a stream, in few round trips.
+//
+// Where that shows none, it looks at the end of the template's subjects; on others there
+// may be a newer one.
+func findNewest(ctx context.Context, r messages, stream, source, template string) (newestEvent, error) {
 	newest, err := r.Message(ctx, stream, MessageQuery{LastBySubject: ">"})
 	if err != nil || newest == nil {
 		return newestEvent{sure: err == nil}, err
@@ -47,44 +51,46 @@ func findNewest(ctx context.Context, r fetcher, stream, source, template string)
 	if err != nil || below == 0 {
 		return n, err
 	}
-	for _, subject := range SubjectsFor(template) {
-		m, err := r.Message(ctx, stream, MessageQuery{LastBySubject: subject})
+	for back := 0; back < lastEventLookback && below > 1; back += chunkSize {
+		first := max(1, below-min(below, chunkSize))
+		chunk, err := r.Chunk(ctx, stream, first, below-1)
 		if err != nil {
 			return newestEvent{}, err
 		}
-		if m == nil || m.Sequence >= below {
-			continue
-		}
-		n, end, err := leadToNewest(ctx, r, stream, source, m)
-		if err != nil {
-			return newestEvent{}, err
-		}
-		if end == 0 && n.event != nil {
-			return newestEvent{event: n.event}, nil // on other subjects there may be a newer one
+		below = first
+		for _, m := range slices.Backward(chunk) {
+			n, before, err := leadToNewest(ctx, r, stream, source, m)
+			if err != nil || before == 0 {
+				return n, err
+			}
+			if before < first { // a republished one, and what it points to is gone
+				below = before
+				break
+			}
 		}
 	}
-	for back := 1; back < lastEventLookback && below > 1; back++ {
-		below--
-		m, err := r.Message(ctx, stream, MessageQuery{Seq: below})
+	if below <= 1 {
+		return newestEvent{sure: true}, nil
+	}
+	for _, subject := range SubjectsFor(template) {
+		m, err := r.Message(ctx, stream, MessageQuery{LastBySubject: subject})
 		if err != nil {
 			return newestEvent{}, err
 		}
 		if m == nil {
 			continue
 		}
-		n, end, err := leadToNewest(ctx, r, stream, source, m)
-		if err != nil || end == 0 {
-			return n, err
+		if n, _, err := leadToNewest(ctx, r, stream, source, m); err != nil || n.event != nil {
+			return newestEvent{event: n.event}, err
 		}
-		below = end
 	}
-	return newestEvent{sure: below <= 1}, nil
+	return newestEvent{}, nil
 }
 
 // leadToNewest follows a message to the newest first delivery of a source at or before
 // it: the message is that one itself, or was republished by the source, and points to it.
 // below is 0 when that leads to an end; else only messages before it can be the one.
-func leadToNewest(ctx context.Context, r fetcher, stream, source string, m *Fetched) (n newestEvent, below uint64, err error) {
+func leadToNewest(ctx context.Context, r messages, stream, source string, m *Fetched) (n newestEvent, below uint64, err error) {
 	if m.isFrom(source) {
 		return newestEvent{event: m.event(), sure: true}, 0, nil
 	}

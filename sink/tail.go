@@ -70,7 +70,7 @@ func readTail(ctx context.Context, b Broker, stream, source string) (tail, strea
 		return tail{}, limits, err
 	}
 	t := tail{
-		firstSeq: st.FirstSequence, lastSeq: st.LastSequence, batched: st.AllowBatched, own: true,
+		madeAt: st.Created, firstSeq: st.FirstSequence, lastSeq: st.LastSequence, batched: st.AllowBatched, own: true,
 		replicated: st.Replicas > 1,
 		keeps:      st.Retention == retentionLimits,
 	}

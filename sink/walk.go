@@ -2,7 +2,9 @@ package sink
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/outbox-cdc/outbox-cdc/decode"
@@ -22,11 +24,6 @@ func (e *ConflictError) Error() string {
 		e.Sequence, e.Position, e.Stored, e.Expected)
 }
 
-// messages reads stored messages of a stream.
-type messages interface {
-	Chunk(ctx context.Context, stream string, first, last uint64) ([]*Fetched, error)
-}
-
 // walk goes through the first deliveries of ours in a stream, in step with the
 // events of the slot, to tell which of these are stored. Its memory does not depend
 // on how many there are.
@@ -37,15 +34,44 @@ type walk struct {
 	nextSeq  uint64 // first one not read yet
 	lastSeq  uint64 // by the leader's word; nothing of ours comes behind it unseen
 	buffer   []stored
+	// chunksLeft is how many requests may be made before errReading is returned, so that
+	// a long read does not hold up everything else.
+	chunksLeft int
 
 	// passed are stored events that the slot did not bring: their rows are not in
 	// this server's WAL (phantoms after a failover), or not to be forwarded any more.
 	passed func(stored)
 }
 
+// walkSlice is how many chunks a walk reads before it lets others have their turn.
+const walkSlice = 8
+
+// errReading says that the stream has to be read further first: ask again.
+var errReading = errors.New("reading the stream")
+
+// cursor returns the sequence of the first message that was not compared yet, or the
+// highest number when there is none.
+func (w *walk) cursor() uint64 {
+	switch {
+	case len(w.buffer) > 0:
+		return w.buffer[0].seq
+	case w.nextSeq <= w.lastSeq:
+		return w.nextSeq
+	default:
+		return math.MaxUint64
+	}
+}
+
+// left returns how many messages are not read yet.
+func (w *walk) left() uint64 { return w.lastSeq + 1 - min(w.nextSeq, w.lastSeq+1) }
+
 // peek returns the next first delivery of ours, or nil at the end.
 func (w *walk) peek(ctx context.Context) (*stored, error) {
 	for len(w.buffer) == 0 && w.nextSeq <= w.lastSeq {
+		if w.chunksLeft == 0 {
+			return nil, errReading
+		}
+		w.chunksLeft--
 		last := min(w.lastSeq, w.nextSeq+chunkSize-1)
 		chunk, err := w.messages.Chunk(ctx, w.stream, w.nextSeq, last)
 		if err != nil {
@@ -76,7 +102,7 @@ type verdict struct {
 }
 
 // check tells whether the stream holds an event. Events must be asked for in the
-// order of their positions. The error is a *ConflictError or that of a request.
+// order of their positions. The error is errReading, a *ConflictError or that of a request.
 func (w *walk) check(ctx context.Context, position decode.Position, eventID string) (verdict, error) {
 	for {
 		s, err := w.peek(ctx)
