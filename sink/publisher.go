@@ -144,19 +144,10 @@ func (p *Publisher) Room(now time.Time) bool {
 // *fault.Error when the stream was filled from another database; then the message was
 // not taken. It may block for a request to the JetStream API.
 func (p *Publisher) Add(ctx context.Context, m *Message, now time.Time) (bool, error) {
-	if p.walk == nil || p.reading {
-		return false, nil
+	v, ok, err := p.look(ctx, now, m.Position, m.EventID)
+	if err != nil || !ok {
+		return false, err
 	}
-	p.walk.chunksLeft = walkSlice
-	v, err := p.walk.check(ctx, m.Position, m.EventID)
-	if errors.Is(err, errReading) {
-		p.keepReading()
-		return false, nil
-	}
-	if err != nil {
-		return false, p.walkFailed(ctx, now, err)
-	}
-	p.haveRead()
 	if v.seq == 0 {
 		if err := p.admit(ctx, m, now); err != nil {
 			return false, err
@@ -177,12 +168,9 @@ func (p *Publisher) Add(ctx context.Context, m *Message, now time.Time) (bool, e
 // error is a *fault.Error, when the stream was filled from another database. It may block
 // for a request to the JetStream API.
 func (p *Publisher) Pass(ctx context.Context, position decode.Position, eventID []byte, now time.Time) (stored, ok bool, err error) {
-	if p.walk == nil {
-		return false, false, nil
-	}
-	v, err := p.walk.check(ctx, position, string(appendHeaderValue(nil, eventID)))
-	if err != nil {
-		return false, false, p.walkFailed(ctx, now, err)
+	v, ok, err := p.look(ctx, now, position, string(appendHeaderValue(nil, eventID)))
+	if err != nil || !ok {
+		return false, false, err
 	}
 	p.lastSeen, p.seenAny = position, true
 	return v.seq > 0, true, nil

@@ -353,6 +353,24 @@ func (p *Publisher) walkFailed(ctx context.Context, now time.Time, err error) er
 	return p.waitOrFail(ctx, now, err)
 }
 
+// look asks the walk for the next event; false says that the stream has to be read first.
+func (p *Publisher) look(ctx context.Context, now time.Time, position decode.Position, eventID string) (v verdict, ok bool, err error) {
+	if p.walk == nil || p.reading {
+		return verdict{}, false, nil
+	}
+	p.walk.chunksLeft = walkSlice
+	v, err = p.walk.check(ctx, position, eventID)
+	switch {
+	case errors.Is(err, errReading):
+		p.keepReading()
+		return verdict{}, false, nil
+	case err != nil:
+		return verdict{}, false, p.walkFailed(ctx, now, err)
+	}
+	p.haveRead()
+	return v, true, nil
+}
+
 // stopWalk forgets the walk, but not how far it has come.
 func (p *Publisher) stopWalk() {
 	if p.walk != nil {

@@ -51,7 +51,7 @@ var faults = []fault{
 	{"cut PostgreSQL", func(_ *combined, i *instance) { i.postgres.Cut(); i.hung = true }},
 	{"cut NATS", func(_ *combined, i *instance) { i.nats.Cut(); i.hung = true }},
 	{"lose what NATS answers", func(_ *combined, i *instance) { i.nats.BlackHole(testenv.ToClient); i.hung = true }},
-	{"lose what PostgreSQL is told", func(_ *combined, i *instance) { i.postgres.BlackHole(testenv.ToServer); i.hung = true }},
+	{"lose the way to PostgreSQL", func(_ *combined, i *instance) { i.postgres.BlackHole(); i.hung = true }},
 	{"drop both links", func(_ *combined, i *instance) { i.nats.Drop(); i.postgres.Drop() }},
 	{"end the walsender", func(c *combined, _ *instance) {
 		if !c.stopped {
