@@ -142,6 +142,7 @@ type sequencer struct {
 	plainRound       bool   // the present round is one of plain publishes
 	lastSeq          uint64 // the stream's last sequence, as far as is known
 	base             uint64 // the same when the round began
+	syncedSeq        uint64 // the same when the stream was read
 	acked            uint64 // the highest sequence that was acknowledged
 	window           int
 	round            uint64
@@ -288,6 +289,7 @@ func (s *sequencer) synced(t tail, now time.Time) {
 	s.withoutExpect = s.fruitless >= fruitlessRounds
 	s.headAtSync = s.head
 	s.lastSeq, s.own, s.batched, s.replicated = t.lastSeq, t.own, t.batched, t.replicated
+	s.syncedSeq = t.lastSeq
 	s.plainRound = !t.batched
 	if s.plainRound {
 		// Messages of an earlier round may wait in the stream, and one in the middle of this
@@ -344,6 +346,9 @@ func (s *sequencer) send(now time.Time, expected uint64, expect bool) bool {
 		e.suspect = e.suspect || !e.refused
 	} else {
 		e.after = s.lastSeq
+		if e.suspect {
+			e.after = s.syncedSeq
+		}
 	}
 	e.sentAt, e.answered, e.refused = now, false, false
 	if s.inFlight() == 0 {
