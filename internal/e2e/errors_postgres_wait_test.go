@@ -113,7 +113,7 @@ func TestPostgresThatEndsSessionsIsConnectedToAgain(t *testing.T) {
 	o.expectAll()
 
 	// A standby is idle between two attempts.
-	o.exec("CREATE ROLE idler LOGIN REPLICATION", "ALTER ROLE idler SET idle_session_timeout = '20ms'", "GRANT SELECT ON outbox TO idler",
+	o.exec("CREATE ROLE idler LOGIN REPLICATION", "ALTER ROLE idler SET idle_session_timeout = '20ms'", "GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO idler",
 		"GRANT SELECT, INSERT, UPDATE ON outbox_dead_letter TO idler")
 	other := *o
 	other.forwarderDatabaseURL = testenv.WithUser(t, o.databaseURL, "idler", "pw")
