@@ -195,3 +195,27 @@ func TestAReplayOutlivesNATSAndPublishesNothingTwice(t *testing.T) {
 	replay.WaitExit(0, 4*testenv.Deadline)
 	o.expectOnceEach(o.rows())
 }
+
+// The rows are there to be read before the forwarder has come to them.
+func TestReplayPublishesNothingBeforeItsFirstDelivery(t *testing.T) {
+	t.Parallel()
+	o := newOutbox(t, testenv.NATS(t).URL(), shortWindow)
+	o.insert("a", 300)
+	o.startStreaming("--rate", "100") // it has to catch up for three seconds
+	newest := o.rows()[290:]
+	args := []string{"replay", "--fresh-ids"}
+	for _, id := range newest {
+		args = append(args, "--event-id", id)
+	}
+	o.expectReport(0, requestReport{Selected: 10, Stored: 10}, args...)
+	o.expectOnceEach(newest)
+	seen := map[string]bool{}
+	for _, m := range o.stored() {
+		id := m.Header.Get("Outbox-Event-Id")
+		if m.Header.Get("Outbox-Republished") != "" && !seen[id] {
+			t.Fatalf("message %d is a second delivery of %s and comes before the first", m.Sequence, id)
+		}
+		seen[id] = true
+	}
+	o.expectEvents(firsts(o.stored()), o.rows())
+}
