@@ -23,8 +23,11 @@ type Tracker struct {
 	open    bool
 	// openStoredLSN is the storedLSN of the open transaction so far.
 	openStoredLSN pglogrepl.LSN
-	// seenLSN is how far the slot has handed over the server's WAL.
-	seenLSN pglogrepl.LSN
+	// settledLSN is the end of the settled prefix. It is confirmable unless it lies before
+	// storedLSN: a slot that stood between an event and the commit of what stands for the
+	// event would, on a standby that has the WAL up to there, have neither.
+	settledLSN pglogrepl.LSN
+	storedLSN  pglogrepl.LSN
 
 	receivedEvents uint64 // number of the newest event
 	settledEvents  uint64 // all events up to this number are settled
@@ -35,12 +38,12 @@ type Tracker struct {
 type transaction struct {
 	lastEvent  uint64        // number of the newest event received when it ended
 	confirmLSN pglogrepl.LSN // its end LSN, or a later WAL end that came right behind it
-	storedLSN  pglogrepl.LSN // how far the slot must have come before it counts as settled
+	storedLSN  pglogrepl.LSN // what stands for its events was committed before it; 0 for nothing
 }
 
 // New returns a tracker that starts at the slot's own confirmed_flush_lsn.
 func New(confirmedLSN pglogrepl.LSN) *Tracker {
-	return &Tracker{confirmableLSN: confirmedLSN, seenLSN: confirmedLSN, settledAhead: make(map[uint64]struct{})}
+	return &Tracker{confirmableLSN: confirmedLSN, settledLSN: confirmedLSN, settledAhead: make(map[uint64]struct{})}
 }
 
 // Begin opens a transaction.
@@ -70,7 +73,6 @@ func (t *Tracker) Commit(commitEndLSN pglogrepl.LSN) {
 	t.open = false
 	t.waiting = append(t.waiting, transaction{lastEvent: t.receivedEvents, confirmLSN: commitEndLSN, storedLSN: t.openStoredLSN})
 	t.openStoredLSN = 0
-	t.seenLSN = max(t.seenLSN, commitEndLSN)
 	t.advance()
 }
 
@@ -80,13 +82,11 @@ func (t *Tracker) Keepalive(walEndLSN pglogrepl.LSN) {
 	if t.open {
 		return
 	}
-	t.seenLSN = max(t.seenLSN, walEndLSN)
 	if n := len(t.waiting); n > t.done {
 		t.waiting[n-1].confirmLSN = max(t.waiting[n-1].confirmLSN, walEndLSN)
-		t.advance()
 		return
 	}
-	t.confirmableLSN = max(t.confirmableLSN, walEndLSN)
+	t.settled(transaction{confirmLSN: walEndLSN})
 }
 
 // Settle says that one event needs nothing more. Settling an event twice is harmless.
@@ -113,9 +113,9 @@ func (t *Tracker) Settle(event uint64) {
 }
 
 // SettleStored says that something else was stored in an event's place, in the server's
-// own tables, by a commit before storedLSN. The event's transaction counts as settled once
-// the slot has come that far too: a standby that takes over the slot at its position then
-// has what was stored.
+// own tables, by a commit before storedLSN. The event is settled, but no position between
+// the two is confirmable: a standby that takes over the slot at its position then has what
+// was stored.
 func (t *Tracker) SettleStored(event uint64, storedLSN pglogrepl.LSN) {
 	if event <= t.settledEvents {
 		return
@@ -142,11 +142,13 @@ func (t *Tracker) Unsettled() uint64 {
 }
 
 // Idle tells whether nothing is open and nothing is in flight.
-func (t *Tracker) Idle() bool { return !t.open && len(t.waiting) == t.done }
+func (t *Tracker) Idle() bool {
+	return !t.open && len(t.waiting) == t.done && t.settledLSN >= t.storedLSN
+}
 
 func (t *Tracker) advance() {
-	for t.done < len(t.waiting) && t.waiting[t.done].lastEvent <= t.settledEvents && t.waiting[t.done].storedLSN <= t.seenLSN {
-		t.confirmableLSN = max(t.confirmableLSN, t.waiting[t.done].confirmLSN)
+	for t.done < len(t.waiting) && t.waiting[t.done].lastEvent <= t.settledEvents {
+		t.settled(t.waiting[t.done])
 		t.done++
 	}
 	switch {
@@ -155,5 +157,14 @@ func (t *Tracker) advance() {
 	case t.done > len(t.waiting)/2: // each transaction is moved once at most on average
 		rest := copy(t.waiting, t.waiting[t.done:])
 		t.waiting, t.done = t.waiting[:rest], 0
+	}
+}
+
+// settled adds a transaction to the settled prefix.
+func (t *Tracker) settled(tx transaction) {
+	t.settledLSN = max(t.settledLSN, tx.confirmLSN)
+	t.storedLSN = max(t.storedLSN, tx.storedLSN)
+	if t.settledLSN >= t.storedLSN {
+		t.confirmableLSN = max(t.confirmableLSN, t.settledLSN)
 	}
 }

@@ -69,8 +69,8 @@ func step(t *testing.T, tr **Tracker, d *datadriven.TestData) (out string) {
 
 // TestConfirmableIsTheLongestSettledPrefix compares the tracker with the plain
 // definition over random histories: the end of the last transaction such that it
-// and all before it are settled, or a keepalive right behind it, where what was stored
-// in an event's place counts once the slot has come as far.
+// and all before it are settled, or a keepalive right behind it, and that what was stored
+// in the place of their events lies before it too.
 func TestConfirmableIsTheLongestSettledPrefix(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -89,11 +89,11 @@ func TestConfirmableIsTheLongestSettledPrefix(t *testing.T) {
 			case open && k < 6:
 				tr.Commit(lsn)
 				open = false
-				model.ends, model.seen = append(model.ends, end{model.events, lsn}), lsn
+				model.ends = append(model.ends, end{model.events, lsn})
 			case k == 6:
 				tr.Keepalive(lsn)
 				if !open {
-					model.ends, model.seen = append(model.ends, end{model.events, lsn}), lsn
+					model.ends = append(model.ends, end{model.events, lsn})
 				}
 			case model.events > 0:
 				n := 1 + rng.Uint64N(model.events)
@@ -127,18 +127,21 @@ type model struct {
 	ends      []end
 	settled   map[uint64]bool
 	stored    map[uint64]pglogrepl.LSN // what stands in an event's place is behind this
-	seen      pglogrepl.LSN
 }
 
 func (m model) confirmable() pglogrepl.LSN {
 	out := m.confirmed
 	for _, e := range m.ends {
+		storedLSN := pglogrepl.LSN(0)
 		for n := uint64(1); n <= e.lastEvent; n++ {
-			if !m.settled[n] || m.stored[n] > m.seen {
+			if !m.settled[n] {
 				return out
 			}
+			storedLSN = max(storedLSN, m.stored[n])
 		}
-		out = max(out, e.lsn)
+		if e.lsn >= storedLSN {
+			out = max(out, e.lsn)
+		}
 	}
 	return out
 }

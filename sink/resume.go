@@ -163,27 +163,24 @@ func (p *Publisher) nextPosition() decode.Position {
 	}
 }
 
-// readUpTo returns the sequence before which the present session has read the stream, and
-// settled what it holds: what is on its way was sent later. In a new session nothing is known.
+// readUpTo returns the sequence before which the present session has read the stream. What
+// was stored since is ours or, if another forwarder woke up, its. In a new session nothing is known.
 func (p *Publisher) readUpTo(t tail) (seq uint64, known bool) {
 	if p.cursor == 0 || !t.madeAt.Equal(p.streamMadeAt) || t.lastSeq < p.seq.lastSeq {
 		return 0, false // or the stream was made anew or put back
 	}
-	for e := range p.seq.onTheirWay {
-		return min(p.cursor, e.after+1), true
-	}
-	return p.cursor, true
+	return min(p.cursor, p.seq.syncedSeq+1), true
 }
 
 // filtersMost bounds how many questions are asked to spare the messages of others.
 const filtersMost = 16
 
-// reach returns the highest sequence, below high, at which a message that is on its way
-// can be stored, by asking for the newest message on the subjects of these.
+// reach returns the highest sequence, below high, at which an unsettled message can be
+// stored, by asking for the newest message on the subjects of these.
 func (p *Publisher) reach(ctx context.Context, low, high uint64) (uint64, error) {
-	filters := p.sentSubjects(func(subject string) string { return subject })
+	filters := p.unsettledSubjects(func(subject string) string { return subject })
 	if len(filters) > filtersMost {
-		filters = p.sentSubjects(p.filterOf)
+		filters = p.unsettledSubjects(p.filterOf)
 	}
 	if len(filters) > filtersMost {
 		return high - 1, nil
@@ -204,14 +201,12 @@ func (p *Publisher) reach(ctx context.Context, low, high uint64) (uint64, error)
 	return last, nil
 }
 
-// sentSubjects returns what as makes of the subjects of the messages that are on their
-// way; it gives up behind filtersMost.
-func (p *Publisher) sentSubjects(as func(string) string) map[string]bool {
+// unsettledSubjects returns what as makes of the subjects of the unsettled messages; it
+// gives up behind filtersMost.
+func (p *Publisher) unsettledSubjects(as func(string) string) map[string]bool {
 	filters := map[string]bool{}
-	for e := range p.seq.onTheirWay {
-		if filters[as(e.msg.Subject)] = true; len(filters) > filtersMost {
-			break
-		}
+	for n := p.seq.head; n < p.seq.end && len(filters) <= filtersMost; n++ {
+		filters[as(p.seq.at(n).msg.Subject)] = true
 	}
 	return filters
 }

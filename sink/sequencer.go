@@ -89,9 +89,6 @@ type entry struct {
 	answered bool // plain publishes: an answer came, whatever it says
 	stored   bool // plain publishes: acknowledged ahead of an earlier one
 	overtook bool // a later message is stored already
-	// after is a sequence before which the stream does not hold the message: the last one
-	// known when it was first sent, or when the stream was read since.
-	after uint64
 	// suspect messages may have been sent before by a former process, or in a former round.
 	suspect bool
 	// refused messages were sent in this round, and a leader is known not to have taken them.
@@ -246,16 +243,6 @@ func (s *sequencer) sift(stays func(m *Message) (stays, behind bool, err error))
 	return failure
 }
 
-// onTheirWay calls yield, in order, for each unsettled message that may be stored or still
-// be on its way to the stream.
-func (s *sequencer) onTheirWay(yield func(*entry) bool) {
-	for n := s.head; n < s.end; n++ {
-		if e := s.at(n); !e.sentAt.IsZero() && (e.suspect || !e.refused) && !yield(e) {
-			return
-		}
-	}
-}
-
 // inFlight returns how many messages are sent and not settled.
 func (s *sequencer) inFlight() int { return int(s.next - s.head) }
 
@@ -298,7 +285,7 @@ func (s *sequencer) synced(t tail, now time.Time) {
 	}
 	s.next = s.head
 	for n := s.head; n < s.end; n++ {
-		s.at(n).answered, s.at(n).after = false, t.lastSeq
+		s.at(n).answered = false
 	}
 	s.phase, s.cause = phaseOpen, cause{}
 	s.progressAt = now
@@ -344,11 +331,6 @@ func (s *sequencer) send(now time.Time, expected uint64, expect bool) bool {
 	if !e.sentAt.IsZero() {
 		s.resent++
 		e.suspect = e.suspect || !e.refused
-	} else {
-		e.after = s.lastSeq
-		if e.suspect {
-			e.after = s.syncedSeq
-		}
 	}
 	e.sentAt, e.answered, e.refused = now, false, false
 	if s.inFlight() == 0 {

@@ -65,9 +65,11 @@ type postgres struct {
 	promotions int
 
 	confirmedLSN pglogrepl.LSN // of the slot
-	savedLSN     pglogrepl.LSN // of the slot, as it is on disk
-	holder       *walsender
-	settled      int // transactions of wal that the slot has passed
+	// stoodAt are all places where the slot has stood.
+	stoodAt  []pglogrepl.LSN
+	savedLSN pglogrepl.LSN // of the slot, as it is on disk
+	holder   *walsender
+	settled  int // transactions of wal that the slot has passed
 
 	letters     []*letter
 	lettersMade int64
@@ -135,6 +137,7 @@ func (pg *postgres) confirm(lsn pglogrepl.LSN) {
 		return
 	}
 	pg.confirmedLSN = lsn
+	pg.stoodAt = append(pg.stoodAt, lsn)
 	first := pg.settled
 	for pg.settled < len(pg.wal) && pg.wal[pg.settled].commitLSN < lsn {
 		pg.settled++
@@ -211,6 +214,18 @@ func (pg *postgres) stopped(clean bool, downFor time.Duration) {
 	pg.w.after(downFor, func() { pg.up = true })
 }
 
+// copiedLSN is where the copy of the slot stands on a standby that has no more than a part
+// of the WAL: at the last place where the slot has stood, and was saved, that this part holds.
+func (pg *postgres) copiedLSN(walEndLSN pglogrepl.LSN) pglogrepl.LSN {
+	copied := firstLSN
+	for _, lsn := range pg.stoodAt {
+		if lsn <= min(pg.savedLSN, walEndLSN) {
+			copied = max(copied, lsn)
+		}
+	}
+	return copied
+}
+
 // promote makes a standby the primary that lacks the last transactions; its copy of the
 // slot is behind as well.
 func (pg *postgres) promote(lost int, downFor time.Duration) {
@@ -234,12 +249,12 @@ func (pg *postgres) promote(lost int, downFor time.Duration) {
 	}
 	pg.switchLSN = switchLSN
 	pg.w.tracef("postgres: a standby is promoted at %s, %d transactions are gone, slot at %s instead of %s; back in %s",
-		switchLSN, lost, min(pg.savedLSN, switchLSN), pg.confirmedLSN, downFor)
+		switchLSN, lost, pg.copiedLSN(switchLSN), pg.confirmedLSN, downFor)
 	pg.history += fmt.Sprintf("%d\t%s\tno recovery target specified\n\n", pg.timeline, switchLSN)
 	pg.wal, pg.walEndLSN = append([]*transaction(nil), kept...), switchLSN
 	pg.timeline++
-	pg.confirmedLSN = min(pg.savedLSN, switchLSN)
-	pg.savedLSN = pg.confirmedLSN
+	pg.confirmedLSN = pg.copiedLSN(switchLSN)
+	pg.savedLSN, pg.stoodAt = pg.confirmedLSN, []pglogrepl.LSN{pg.confirmedLSN}
 	pg.letters = slices.DeleteFunc(pg.letters, func(l *letter) bool {
 		if l.commitLSN >= switchLSN {
 			l.event.letter = nil
