@@ -17,7 +17,7 @@ var starts = map[string]string{
 	"internal/cli/signals.go":      "the command, so that a second signal can end the process",
 	"internal/devstack/process.go": "one for each child process, to reap it",
 	"internal/testenv/proxy.go":    "the connections of the proxy",
-	"internal/sim/process.go":      "a simulated process",
+	"internal/sim/process.go":      "a simulated process, and the time of its world",
 }
 
 func TestGoroutinesAreStartedInFewPlacesEachWithItsOwnerNamed(t *testing.T) {

@@ -37,6 +37,7 @@ func TestSimulatedStreamAnswersAsTheRealOneDoes(t *testing.T) {
 			t.Run(name+"simulated", func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := newWorld(1)
+					defer w.end()
 					cfg := streamConfig{
 						name: "CONF", subjects: []string{"conf.>"}, replicas: replicas, batched: !e.unbatched, maxPayload: 1 << 20,
 						window: 2 * time.Minute, maxMsgs: e.maxMsgs, maxMsgSize: e.maxMsgSize,

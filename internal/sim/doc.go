@@ -13,13 +13,14 @@
 // real servers, so that it cannot drift. The simulated slot server follows what was
 // measured of PostgreSQL 14 to 18.
 //
-// How repeatable a seed is: everything that is drawn is drawn from the seed, all
-// latencies are drawn in nanoseconds so that hardly two things happen at one instant, and
-// the tests run on one processor. What is left is Go's scheduler where several
-// goroutines of a forwarder are ready at the same fake instant, and the order in which a
-// select looks at its cases. A seed that fails therefore fails again most of the time,
-// not always: run it a few times. A bug that was found becomes a test by its seed and,
-// where it can be told in a few lines, as a transcript of its own.
+// How repeatable a seed is: everything that is drawn is drawn from the seed, latencies
+// are drawn in nanoseconds so that hardly two things happen at one instant, one goroutine
+// lets happen what the servers do, and the test runs on one processor. What is left is
+// Go's scheduler where several goroutines of a forwarder are ready at the same fake
+// instant, and the order in which a select looks at its cases. Nine of ten seeds gave the
+// same trace each time when this was measured; run one that fails a few times. A change
+// of this package changes what a seed stands for: a bug that was found is kept as a
+// transcript or as a story of its own (stories_test.go).
 //
 // What it does not call a failure: an event that was on its way when the stream's limits
 // changed may become a dead letter and be stored all the same.

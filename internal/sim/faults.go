@@ -193,6 +193,9 @@ func (s *scenario) strike() string {
 		all += f.weight
 	}
 	for {
+		if s.w.chance(3) { // while much is on its way
+			s.pg.commit(s.w.rng.IntN(60), s.payload)
+		}
 		n := s.w.rng.IntN(all)
 		for _, f := range faults {
 			if n -= f.weight; n < 0 {

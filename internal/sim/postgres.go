@@ -215,11 +215,11 @@ func (pg *postgres) stopped(clean bool, downFor time.Duration) {
 }
 
 // copiedLSN is where the copy of the slot stands on a standby that has no more than a part
-// of the WAL: at the last place where the slot has stood, and was saved, that this part holds.
+// of the WAL: at the last place where the slot has stood that this part holds.
 func (pg *postgres) copiedLSN(walEndLSN pglogrepl.LSN) pglogrepl.LSN {
 	copied := firstLSN
 	for _, lsn := range pg.stoodAt {
-		if lsn <= min(pg.savedLSN, walEndLSN) {
+		if lsn <= walEndLSN {
 			copied = max(copied, lsn)
 		}
 	}
@@ -248,12 +248,17 @@ func (pg *postgres) promote(lost int, downFor time.Duration) {
 		switchLSN = max(switchLSN, kept[len(kept)-1].endLSN)
 	}
 	pg.switchLSN = switchLSN
+	copied := pg.savedLSN
+	if !pg.w.chance(3) { // it was copied since it was saved
+		copied = pg.confirmedLSN
+	}
+	copied = pg.copiedLSN(min(copied, switchLSN))
 	pg.w.tracef("postgres: a standby is promoted at %s, %d transactions are gone, slot at %s instead of %s; back in %s",
-		switchLSN, lost, pg.copiedLSN(switchLSN), pg.confirmedLSN, downFor)
+		switchLSN, lost, copied, pg.confirmedLSN, downFor)
 	pg.history += fmt.Sprintf("%d\t%s\tno recovery target specified\n\n", pg.timeline, switchLSN)
 	pg.wal, pg.walEndLSN = append([]*transaction(nil), kept...), switchLSN
 	pg.timeline++
-	pg.confirmedLSN = pg.copiedLSN(switchLSN)
+	pg.confirmedLSN = copied
 	pg.savedLSN, pg.stoodAt = pg.confirmedLSN, []pglogrepl.LSN{pg.confirmedLSN}
 	pg.letters = slices.DeleteFunc(pg.letters, func(l *letter) bool {
 		if l.commitLSN >= switchLSN {

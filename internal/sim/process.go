@@ -27,6 +27,12 @@ type process struct {
 	done   chan struct{} // closed when Run has returned
 }
 
+// turn lets the time of a world begin.
+func (w *world) turn() {
+	// Owns what is to happen; stops with the world's end; waited for by nobody.
+	go w.run()
+}
+
 // pass returns when the process may go on.
 func (p *process) pass() error {
 	for {

@@ -100,9 +100,7 @@ func (s *scenario) run(faults int) report {
 	s.check.atEnd()
 	s.w.mu.Unlock()
 	s.stop()
-	s.w.mu.Lock()
-	s.w.over = true
-	s.w.mu.Unlock()
+	s.w.end()
 	r.events, r.stored, r.phantoms = s.pg.made, s.check.first, s.check.phantomsStored()
 	r.took, r.err, r.lines = time.Since(begun), s.w.failure, s.w.lines
 	return r

@@ -15,6 +15,10 @@ type world struct {
 	rng     *rand.Rand
 	begun   time.Time
 	over    bool
+	coming  []happening // a heap
+	numbers uint64
+	earlier chan struct{} // an event comes before all others
+	ended   chan struct{} // closed when nothing happens any more
 	failure error
 	failed  chan struct{} // closed with the first failure
 	lines   []string      // the newest of what happened
@@ -24,7 +28,88 @@ type world struct {
 const linesKept = 400
 
 func newWorld(seed uint64) *world {
-	return &world{rng: rand.New(rand.NewPCG(seed, 0x0b0c)), begun: time.Now(), failed: make(chan struct{})}
+	w := &world{
+		rng: rand.New(rand.NewPCG(seed, 0x0b0c)), begun: time.Now(), failed: make(chan struct{}),
+		earlier: make(chan struct{}, 1), ended: make(chan struct{}),
+	}
+	w.turn()
+	return w
+}
+
+// happening is something that is to happen, and when.
+type happening struct {
+	at     time.Time
+	number uint64
+	f      func()
+}
+
+// before tells whether a happening comes before another.
+func (h happening) before(o happening) bool {
+	return h.at.Before(o.at) || h.at.Equal(o.at) && h.number < o.number
+}
+
+// plan puts a happening into the heap of those that are to come.
+func (w *world) plan(h happening) {
+	w.coming = append(w.coming, h)
+	i := len(w.coming) - 1
+	for ; i > 0 && h.before(w.coming[(i-1)/2]); i = (i - 1) / 2 {
+		w.coming[i] = w.coming[(i-1)/2]
+	}
+	w.coming[i] = h
+}
+
+// next takes the first of those that are to come out.
+func (w *world) next() happening {
+	first, h := w.coming[0], w.coming[len(w.coming)-1]
+	w.coming[len(w.coming)-1] = happening{}
+	w.coming = w.coming[:len(w.coming)-1]
+	i, n := 0, len(w.coming)
+	for 2*i+1 < n {
+		child := 2*i + 1
+		if child+1 < n && w.coming[child+1].before(w.coming[child]) {
+			child++
+		}
+		if !w.coming[child].before(h) {
+			break
+		}
+		w.coming[i], i = w.coming[child], child
+	}
+	if n > 0 {
+		w.coming[i] = h
+	}
+	return first
+}
+
+// run lets happen what is due until the world ends.
+func (w *world) run() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-w.earlier:
+		case <-w.ended:
+			return
+		}
+		w.mu.Lock()
+		for now := time.Now(); len(w.coming) > 0 && !w.coming[0].at.After(now); {
+			w.next().f()
+		}
+		if len(w.coming) > 0 {
+			timer.Reset(time.Until(w.coming[0].at))
+		}
+		w.mu.Unlock()
+	}
+}
+
+// end lets nothing happen any more.
+func (w *world) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.over {
+		w.over = true
+		close(w.ended)
+	}
 }
 
 // tracef notes what happens, for whoever looks into a failure.
@@ -56,15 +141,16 @@ func (w *world) failf(format string, args ...any) {
 	close(w.failed)
 }
 
-// after calls f, with mu held, unless the run is over by then.
+// after calls f, with mu held, unless the world has ended by then; mu is to be held.
 func (w *world) after(d time.Duration, f func()) {
-	time.AfterFunc(d, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if !w.over {
-			f()
+	w.numbers++
+	w.plan(happening{time.Now().Add(max(0, d)), w.numbers, f})
+	if w.coming[0].number == w.numbers {
+		select {
+		case w.earlier <- struct{}{}:
+		default:
 		}
-	})
+	}
 }
 
 // between draws a duration.
