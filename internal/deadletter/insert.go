@@ -67,8 +67,14 @@ func (s *Store) Insert(ctx context.Context, d Draft) (Receipt, error) {
 	return receipt, nil
 }
 
-// A commit that does not wait for the disk would be forgotten by a crash of the server. A
-// process that is frozen before its commit must not keep the position from its successor.
+// durable makes the commit of a transaction wait for the disk, or a crash of the server would
+// forget it, and ends the transaction of a process that is frozen before its commit: it must
+// not keep what it wrote to from its successor.
+func durable(ctx context.Context, tx replication.Tx) error {
+	_, err := tx.Lookup(ctx, []any{new(string), new(string)}, durableSQL)
+	return err
+}
+
 const durableSQL = `SELECT set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') IN ('on', 'remote_apply')
 	THEN current_setting('synchronous_commit') ELSE 'on' END, true), set_config('idle_in_transaction_session_timeout', '10s', true)`
 
@@ -95,7 +101,7 @@ func (s *Store) insert(ctx context.Context, d Draft, text func(string) string, h
 		heldBehind = &d.HeldBehind
 	}
 	err := s.admin.InTransaction(ctx, func(tx replication.Tx) error {
-		if _, err := tx.Lookup(ctx, []any{new(string), new(string)}, durableSQL); err != nil {
+		if err := durable(ctx, tx); err != nil {
 			return err
 		}
 		holds, err := tx.Lookup(ctx, []any{new(int)}, `SELECT 1 FROM pg_replication_slots WHERE slot_name = $1 AND active_pid = $2::bigint`, d.Slot, int64(d.WalsenderPID))

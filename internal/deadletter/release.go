@@ -32,7 +32,7 @@ var errMore = errors.New("more events wait")
 // event can come to wait. It returns ErrHeadResolved when the head is not open any more.
 func (s *Store) Release(ctx context.Context, r Release, also func(replication.Tx) error) (more bool, err error) {
 	err = s.admin.InTransaction(ctx, func(tx replication.Tx) error {
-		if _, err := tx.Lookup(ctx, []any{new(string)}, durableSQL); err != nil {
+		if err := durable(ctx, tx); err != nil {
 			return err
 		}
 		open, err := tx.Lookup(ctx, []any{new(int64)}, s.sql(`SELECT id FROM {table} WHERE id = $1 AND resolved_at IS NULL FOR UPDATE`), r.Head)

@@ -183,7 +183,7 @@ func TestRowsSetOnlyTheHeadersThatAreTheirs(t *testing.T) {
 	}
 }
 
-func TestHeadersThatNATSCannotCarryStopTheForwarderAndNameTheEvent(t *testing.T) {
+func TestWithHaltHeadersThatNATSCannotCarryStopTheForwarderAndNameTheEvent(t *testing.T) {
 	t.Parallel()
 	server := testenv.NATS(t)
 	for name, headers := range map[string]string{
@@ -199,7 +199,7 @@ func TestHeadersThatNATSCannotCarryStopTheForwarderAndNameTheEvent(t *testing.T)
 			t.Parallel()
 			o := newOutbox(t, server.URL())
 			o.exec(`INSERT INTO outbox (event_id, aggregate_type, aggregate_id, event_type, headers) VALUES ('` + goldenID + `', 'order', 'a', 'placed', ` + headers + `)`)
-			failure := expectStop(t, o.start(), goldenID, "position 1:", "headers-")
+			failure := expectStop(t, o.start("--on-poison", "halt"), goldenID, "position 1:", "headers-")
 			if strings.Contains(failure, "xxxxxx") {
 				t.Errorf("the failure repeats the value: %.300s", failure)
 			}
@@ -323,7 +323,7 @@ func (o *outbox) waitForwarded() {
 func TestWhatIsAcknowledgedIsConfirmedAlsoWhenTheNextEventEndsTheForwarder(t *testing.T) {
 	server := testenv.NATSProcess(t)
 	o := newOutbox(t, server.URL())
-	p := o.startStreaming()
+	p := o.startStreaming("--on-poison", "halt")
 	o.insert("before", 1)
 	o.waitConfirmed()
 	const maxMsgSize = 3000

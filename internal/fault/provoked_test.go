@@ -18,6 +18,7 @@ var provoked = map[string]string{
 	"0A000": "internal/e2e TestCommandsSayWhyPostgresMakesNothing",
 	"22023": "internal/e2e TestPostgresThatRefusesTheConnectionIsAnExitWithTheServersReason",
 	"25006": "internal/e2e TestLetterThatPostgresRefusesWaitsOrStopsByTheServersCode",
+	"25P03": "internal/e2e TestAForwarderThatIsFrozenWhileItStoresALetterDoesNotKeepItsSuccessorFromDoingSo",
 	"28":    "internal/e2e TestPostgresThatRefusesTheConnectionIsAnExitWithTheServersReason",
 	"3D000": "internal/e2e TestPostgresThatRefusesTheConnectionIsAnExitWithTheServersReason",
 	"40":    "internal/e2e TestDeadlockOfTheSetUpBeforeTheStartIsTriedAgain",

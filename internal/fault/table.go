@@ -25,6 +25,7 @@ var postgresRows = []Row{
 	{Code: "22023", Class: Operator, Title: "invalid parameter value", Hint: "look at the options in --database-url, and at the server's log"},
 	{Code: "25006", Class: Transient, Title: "the server is read-only",
 		Hint: "a standby is, and a database with default_transaction_read_only: name all hosts in --database-url to find the primary"},
+	{Code: "25P03", Class: Transient, Title: "the session was idle in a transaction for too long"},
 	{Code: "28", Class: Operator, Title: "not allowed to connect",
 		Hint: "check the role's password, its LOGIN and REPLICATION attributes, and pg_hba.conf (a line for the database, not for the keyword replication)"},
 	{Code: "3D000", Class: Operator, Title: "the database does not exist", Hint: "check --database-url"},
