@@ -25,6 +25,7 @@ SOAK     ?= 10
 SEEDS    ?= 10000
 SOAK_TESTS := Killed|StoppedImmediately|CrashBrings|StepDowns|RandomCombinations|AtRandomMoments
 BENCH_ROWS ?= 200000
+BENCH_MESSAGES ?= 10000000
 BENCH_VERIFY_ROWS ?= 2000000
 
 .PHONY: help
@@ -68,6 +69,10 @@ vuln: ## known vulnerabilities in the code that is reached
 bench: ## drain a backlog of BENCH_ROWS=200000 rows, beside the bare loop
 	@.ci/need
 	@BENCH_ROWS=$(BENCH_ROWS) go test -run '^$$' -bench Backlog -benchtime 1x -timeout 30m ./internal/bench
+
+.PHONY: bench-start
+bench-start: ## find the place in a stream of BENCH_MESSAGES=10000000 messages
+	@BENCH_MESSAGES=$(BENCH_MESSAGES) go test -run '^$$' -bench Start -benchtime 20x -timeout 60m ./sink
 
 .PHONY: bench-verify
 bench-verify: ## compare BENCH_VERIFY_ROWS=2000000 rows with the stream: time and memory
