@@ -117,8 +117,10 @@ func TestRefusalsThatPassAreNeitherAcknowledgementsNorTheEnd(t *testing.T) {
 			t.Parallel()
 			server := testenv.NATSProcess(t)
 			o := newOutbox(t, server.URL())
+			each := int64(25) // answers with one code: a round of attempts or more
 			if mode.noBatches {
 				o.withoutBatches()
+				each = 1 // a round begins with one message
 			}
 			p, health := o.startHTTPStreaming("--ack-timeout", "500ms", "--status-interval", "100ms")
 			o.insert("before", 5)
@@ -135,7 +137,7 @@ func TestRefusalsThatPassAreNeitherAcknowledgementsNorTheEnd(t *testing.T) {
 			sub := answerOn(t, o, "gate.>", &heard, func(n int64) *nats.Msg {
 				mu.Lock()
 				defer mu.Unlock()
-				code := codes[int(n/25)%len(codes)] // a round of attempts or more with each
+				code := codes[int(n/each)%len(codes)]
 				refused[code]++
 				return &nats.Msg{Data: fmt.Appendf(nil, `{"error":{"code":503,"err_code":%d,"description":"played"},"stream":%q,"seq":0}`, code, o.stream)}
 			})
