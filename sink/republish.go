@@ -18,8 +18,9 @@ type Acknowledged struct {
 	Duplicate bool
 }
 
-// errNotQuiet says that the order of first deliveries does not allow another message now.
-var errNotQuiet = errors.New("the place in the stream has to be found first")
+// ErrNotSent says that a message was certainly not stored, since the place in the stream
+// has to be found first: it may be republished as soon as the publisher is quiet again.
+var ErrNotSent = errors.New("the place in the stream has to be found first")
 
 // Quiet tells whether Republish may be called: all that was added is settled, and the
 // place in the stream is known.
@@ -47,9 +48,9 @@ func (p *Publisher) RateAllows(now time.Time) (at time.Time, ok bool) {
 
 // Republish publishes a message of EncodeAgain outside of the order, and waits for the
 // stream's answer, at most for the ack timeout. It returns a *Poison when the message can
-// never be stored as things are, and a *fault.Error for what a person has to mend; after any other error it is not known
-// whether the message is stored, and the publisher is quiet again once it has read the
-// stream. The publisher must be quiet.
+// never be stored as things are, a *fault.Error for what a person has to mend, and ErrNotSent; after any other error it is
+// not known whether the message is stored. The publisher must be quiet; after an error it
+// is again once it has read the stream.
 func (p *Publisher) Republish(ctx context.Context, m *Message) (Acknowledged, error) {
 	now := time.Now()
 	// With it the newest first delivery is found behind any number of such messages.
@@ -62,7 +63,7 @@ func (p *Publisher) Republish(ctx context.Context, m *Message) (Acknowledged, er
 		}
 	}
 	if !p.Quiet() { // it was not, or the stream could not be read
-		return Acknowledged{}, errNotQuiet
+		return Acknowledged{}, ErrNotSent
 	}
 	s := p.seq
 	s.newRound()
@@ -149,6 +150,9 @@ func (p *Publisher) acknowledged(a answer, m *Message) (Acknowledged, error) {
 	default:
 		return Acknowledged{}, fmt.Errorf("publish again: no stream answers on subject %q", clip(m.Subject))
 	}
+	if a.code == codeWrongLastSeq { // somebody else wrote into the stream
+		return Acknowledged{}, ErrNotSent
+	}
 	row := fault.JetStreamRow(strconv.Itoa(a.code))
 	what := fmt.Sprintf("stream %q refused it with error %d: %s", p.cfg.Stream, a.code, row.Title)
 	switch row.Class {
@@ -168,7 +172,7 @@ func (p *Publisher) acknowledged(a answer, m *Message) (Acknowledged, error) {
 // IsOfRequest tells whether the message at a sequence was published for a request.
 func (p *Publisher) IsOfRequest(ctx context.Context, seq uint64, request int64) (bool, error) {
 	if p.broker == nil {
-		return false, errNotQuiet
+		return false, ErrNotSent
 	}
 	m, err := p.broker.Message(ctx, p.cfg.Stream, MessageQuery{Seq: seq})
 	if err != nil || m == nil {
@@ -186,7 +190,7 @@ func (m *Fetched) isOfRequest(source string, request int64) bool {
 // at the end: behind the first delivery that follows, none of them can be.
 func (p *Publisher) ReadBack(ctx context.Context, from uint64, request int64, each func(eventID string)) (next uint64, err error) {
 	if !p.Quiet() {
-		return from, errNotQuiet
+		return from, ErrNotSent
 	}
 	if from > p.seq.lastSeq {
 		return 0, nil

@@ -197,6 +197,10 @@ func (j *job) work(ctx context.Context) error {
 	case errors.As(err, &f) && f.Class != fault.Transient:
 		r.Progress.Hint = f.Hint
 		return j.finish(ctx, request.StateFailed, f.Error())
+	case fault.PostgresRow(replication.SQLState(err)).Class == fault.Operator && replication.SQLState(err) != "":
+		row := fault.PostgresRow(replication.SQLState(err))
+		r.Progress.Hint = row.Hint
+		return j.finish(ctx, request.StateFailed, row.Title+": "+err.Error())
 	case err != nil:
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSaveMax) // also when stopping
 		defer cancel()

@@ -210,6 +210,9 @@ func (p *publisher) stepTurn(ctx context.Context, t *turn) (bool, error) {
 		return true, nil
 	}
 	out, err := p.publishAgain(ctx, t, t.events[len(t.outcomes)])
+	if errors.Is(err, sink.ErrNotSent) {
+		return false, nil // once the publisher is quiet again
+	}
 	if err != nil {
 		return false, err
 	}
