@@ -131,6 +131,13 @@ func waitNATSReady(ctx context.Context, srv *server.Server, log *serverLog) erro
 	return nil
 }
 
+// LeadsJetStream says whether the server leads the JetStream cluster that it is part of.
+func (n *NATS) LeadsJetStream() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.server != nil && n.server.JetStreamIsLeader()
+}
+
 // Stop stops the server in good order and waits until it has. It is no error when the
 // server does not run.
 func (n *NATS) Stop() {
