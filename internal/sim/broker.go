@@ -212,6 +212,7 @@ func (c *natsConn) gather(p *publish) error {
 	if !c.up {
 		return nats.ErrConnectionClosed
 	}
+	p.sentAt = time.Now()
 	c.out = append(c.out, p)
 	if c.w.chance(60) { // the buffer was full
 		c.flush()

@@ -56,18 +56,7 @@ func (c *checker) stored(s *stored) {
 		c.w.failf("message %d: event %s at %s is stored a second time, it is message %d too", s.seq, id, e.position, e.seq)
 		return
 	}
-	if e.letter != nil { // it was on its way when it turned out not to fit any more
-		c.w.tracef("message %d: event %s is dead letter %d too", s.seq, id, e.letter.id)
-		c.both++
-	}
-	if c.holds {
-		for _, l := range c.pg.letters {
-			if l.event.aggregate == e.aggregate && l.event.position.Compare(e.position) < 0 {
-				c.w.failf("message %d: event %s at %s is stored, although dead letter %d at %s holds its aggregate", s.seq, id, e.position, l.id, l.event.position)
-				break
-			}
-		}
-	}
+	c.poisoned(s, e)
 	e.seq, e.storedAt = s.seq, s.at
 	c.first++
 	if e.buried {
@@ -77,6 +66,28 @@ func (c *checker) stored(s *stored) {
 		c.w.failf("message %d: event %s at %s is stored behind the one at %s", s.seq, id, e.position, c.newest)
 	}
 	c.newest = e.position
+}
+
+// poisoned looks whether an event may be published in spite of dead letters. What was on
+// its way when a letter was made may be stored all the same.
+func (c *checker) poisoned(s *stored, e *event) {
+	if e.letter != nil {
+		c.w.tracef("message %d: event %s is dead letter %d too", s.seq, e.id, e.letter.id)
+		c.both++
+		if s.sentAt.After(e.letter.at) {
+			c.w.failf("message %d: event %s was published when it was dead letter %d", s.seq, e.id, e.letter.id)
+		}
+	}
+	if !c.holds {
+		return
+	}
+	for _, l := range c.pg.letters {
+		if l.event.aggregate == e.aggregate && l.event.position.Compare(e.position) < 0 && s.sentAt.After(l.at) {
+			c.w.failf("message %d: event %s at %s was published, although dead letter %d at %s holds its aggregate",
+				s.seq, e.id, e.position, l.id, l.event.position)
+			return
+		}
+	}
 }
 
 // confirmed looks at the transactions that the slot has passed.

@@ -65,13 +65,13 @@ var faults = []fault{
 		s.w.after(s.long(4*time.Second), func() { s.js.cfg.maxMsgs = 0 })
 		return true
 	}},
-	{"stream takes short messages only", 3, func(s *scenario) bool {
+	{"stream takes short messages only", 6, func(s *scenario) bool {
 		if s.cfg.OnPoison == forwarder.PoisonHalt {
 			return false
 		}
 		s.js.cfg.maxMsgSize = lowMaxMsgSize
 		s.w.tracef("stream: takes messages of %d bytes at most", s.js.cfg.maxMsgSize)
-		s.w.after(s.long(6*time.Second), func() { s.js.cfg.maxMsgSize = 0 })
+		s.w.after(s.w.between(0, 6*time.Second), func() { s.js.cfg.maxMsgSize = 0 })
 		return true
 	}},
 	{"the API is silent", 2, func(s *scenario) bool {
@@ -109,7 +109,13 @@ var faults = []fault{
 		if s.pg.promotions >= 2 || !s.pg.up || s.pg.stopping || s.mayNotFree() {
 			return false
 		}
-		s.pg.promote(s.w.rng.IntN(8), s.long(4*time.Second))
+		lost := s.w.rng.IntN(8)
+		if n := len(s.pg.letters); n > 0 && s.w.chance(2) { // the newest dead letter with them
+			for lost = 0; lost < len(s.pg.wal) && s.pg.wal[len(s.pg.wal)-1-lost].commitLSN >= s.pg.letters[n-1].commitLSN; {
+				lost++
+			}
+		}
+		s.pg.promote(lost, s.long(4*time.Second))
 		return true
 	}},
 	{"slot is saved", 3, func(s *scenario) bool {

@@ -43,6 +43,7 @@ type publish struct {
 	expected uint64
 	expect   bool
 	size     int
+	sentAt   time.Time
 }
 
 // stored is a message in the stream.
@@ -50,6 +51,7 @@ type stored struct {
 	seq     uint64
 	subject string
 	at      time.Time
+	sentAt  time.Time
 	msg     *sink.Message
 	header  map[string][]string // made when it is read first
 	id      string
@@ -251,7 +253,7 @@ func (js *jetStream) commit(p *publish, b *batchRef) {
 
 // apply makes a message part of the stream on all members.
 func (js *jetStream) apply(p *publish, b *batchRef, answers bool) {
-	s := &stored{seq: js.lastSeq() + 1, subject: p.subject, at: time.Now(), msg: p.msg, id: p.id, size: p.size}
+	s := &stored{seq: js.lastSeq() + 1, subject: p.subject, at: time.Now(), sentAt: p.sentAt, msg: p.msg, id: p.id, size: p.size}
 	js.messages = append(js.messages, s)
 	for _, m := range js.members {
 		js.note(m, p.id, s.seq)

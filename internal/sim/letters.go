@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 
@@ -18,6 +19,7 @@ type letter struct {
 	aggregate  deadletter.Aggregate
 	heldBehind int64
 	commitLSN  pglogrepl.LSN
+	at         time.Time
 }
 
 // pgLetters is a connection to the dead letters.
@@ -101,7 +103,7 @@ func (c pgLetters) Insert(ctx context.Context, d deadletter.Draft) (deadletter.R
 			c.w.failf("a dead letter for event %q at %s, which no row ever was", id, d.Event.Position)
 			return deadletter.Receipt{}, errReset
 		}
-		l := &letter{id: pg.lettersMade + 1, event: e, heldBehind: d.HeldBehind}
+		l := &letter{id: pg.lettersMade + 1, at: time.Now(), event: e, heldBehind: d.HeldBehind}
 		l.aggregate, _ = deadletter.AggregateOf(d.Event)
 		if l.heldBehind != 0 && !slices.ContainsFunc(pg.letters, func(o *letter) bool { return o.id == l.heldBehind }) {
 			return deadletter.Receipt{}, deadletter.ErrHeadResolved

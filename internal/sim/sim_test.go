@@ -17,6 +17,7 @@ const (
 	seedEnv  = "OUTBOX_CDC_SIM_SEED"  // runs this one alone, and tells what happens
 	countEnv = "OUTBOX_CDC_SIM_SEEDS" // how many fresh ones
 	seeds    = 500
+	runMax   = time.Minute // real time of one run; it takes some milliseconds
 )
 
 func TestPromisesHoldUnderRandomFaults(t *testing.T) {
@@ -63,6 +64,11 @@ func oneProcessor(t *testing.T) {
 func playSeed(t *testing.T, seed uint64, loud bool) report {
 	t.Helper()
 	var r report
+	// A run whose clock stands still never ends by itself.
+	alarm := time.AfterFunc(runMax, func() {
+		panic(fmt.Sprintf("seed %d does not end; again: %s=%d go test ./internal/sim", seed, seedEnv, seed))
+	})
+	defer alarm.Stop()
 	synctest.Test(t, func(*testing.T) {
 		log, note := slog.New(slog.DiscardHandler), (func(string))(nil)
 		if loud {
