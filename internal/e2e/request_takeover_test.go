@@ -219,3 +219,35 @@ func TestReplayPublishesNothingBeforeItsFirstDelivery(t *testing.T) {
 	}
 	o.expectEvents(firsts(o.stored()), o.rows())
 }
+
+func TestReplayGoesOnBesideSomebodyElsesMessages(t *testing.T) {
+	t.Parallel()
+	o := newOutbox(t, testenv.NATS(t).URL(), shortWindow)
+	holder := o.startStreaming("--rate", "500")
+	const events = 1000
+	o.insertTx("a", events)
+	o.waitStored(events)
+	o.waitConfirmed()
+	w := o.startForeignWriter(4, time.Millisecond)
+	standby := o.start()
+	standby.WaitLine(standbyLine(o.waitHolder("")), testenv.Deadline)
+	replay := o.run("replay", "--aggregate", "order/a", "--fresh-ids", "--json")
+	o.waitRequest("running", 100)
+	holder.Kill()
+	beyondTheWindow()
+	replay.WaitExit(0, 4*testenv.Deadline)
+	o.insert("b", 5)
+	o.waitConfirmed()
+	w.end()
+	rows := o.rows()
+	o.expectOnceEach(rows[:events])
+	o.expectEvents(firsts(o.stored()), rows)
+	// What they wrote in between is waited for by nobody.
+	for _, p := range []*testenv.Program{holder, standby} {
+		for _, line := range p.Lines() {
+			if strings.Contains(line, "requests of commands wait") {
+				t.Errorf("%s", line)
+			}
+		}
+	}
+}
