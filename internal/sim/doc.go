@@ -23,7 +23,10 @@
 // transcript or as a story of its own (stories_test.go).
 //
 // What it does not call a failure: an event that was on its way when the stream's limits
-// changed may become a dead letter and be stored all the same.
+// changed may become a dead letter and be stored all the same. And an event whose dead
+// letter a promotion has lost comes late, behind later ones; the walk finds a message that
+// stands so late only within some 128 messages, so that after one more crash, before the
+// slot has moved, it may be there twice.
 //
 // What it leaves out: messages that a broken connection had already handed to the
 // server's kernel are read by the server within milliseconds, not after a later
