@@ -187,7 +187,7 @@ func (m *Fetched) isOfRequest(source string, request int64) bool {
 
 // ReadBack looks through some messages, from a sequence on, for those that were published
 // for a request, and calls each with their event ids as in the header. It returns where to go on, or 0
-// at the end: behind the first delivery that follows, none of them can be.
+// at the end. First deliveries may lie between them: a request has its turn again and again.
 func (p *Publisher) ReadBack(ctx context.Context, from uint64, request int64, each func(eventID string)) (next uint64, err error) {
 	if !p.Quiet() {
 		return from, ErrNotSent
@@ -201,11 +201,8 @@ func (p *Publisher) ReadBack(ctx context.Context, from uint64, request int64, ea
 		return from, err
 	}
 	for _, m := range messages {
-		switch {
-		case m.isOfRequest(p.origin.Source(), request):
+		if m.isOfRequest(p.origin.Source(), request) {
 			each(m.Header.Get(HeaderEventID))
-		case m.isFrom(p.origin.Source()):
-			return 0, nil
 		}
 	}
 	return last + 1, nil

@@ -100,6 +100,9 @@ func (p *Publisher) startWalk(ctx context.Context, t tail) error {
 		messages: p.broker, stream: p.cfg.Stream, source: p.origin.Source(), nextSeq: first, lastSeq: last,
 		passed: p.passOver,
 	}
+	if !t.batched {
+		p.walk.ahead = p.cfg.InFlightMax
+	}
 	p.streamMadeAt = t.madeAt
 	return nil
 }
@@ -119,6 +122,7 @@ func (p *Publisher) whereFrom(ctx context.Context, t tail) (first, last uint64, 
 		reader: p.broker, stream: p.cfg.Stream, source: p.origin.Source(),
 		from: p.nextPosition(), low: min(max(1, t.firstSeq, from), t.lastSeq+1), high: t.lastSeq + 1,
 	}
+	bound := s.low
 	if newest != nil {
 		position, err := decode.ParsePosition(newest.Position)
 		if err != nil {
@@ -141,7 +145,10 @@ func (p *Publisher) whereFrom(ctx context.Context, t tail) (first, last uint64, 
 	if first, err = s.first(ctx); err != nil {
 		return 0, 0, err
 	}
-	if last > first && last-first > walkMost {
+	if !t.batched { // positions do not quite grow: what was refused may have been stored late
+		first = max(bound, first-min(first, uint64(p.cfg.InFlightMax)))
+	}
+	if newest == nil && last > first && last-first > walkMost {
 		first = last - walkMost
 		p.cfg.Log.Warn("none of the newest messages of the stream is of this outbox: if it holds any before them, they are told from new ones by message id alone, within the duplicate window",
 			"stream", p.cfg.Stream, "looked_at", walkMost)
@@ -322,7 +329,7 @@ func (p *Publisher) judgeOthers(t tail) error {
 
 // passOver notes a stored event that the slot did not bring.
 func (p *Publisher) passOver(s stored) {
-	if p.seenAny && s.position.Compare(p.lastSeen) <= 0 {
+	if p.seenAny && s.position.Compare(p.lastSeen) <= 0 || s.position.Compare(p.origin.From) < 0 {
 		return // it is one that was taken and settled before
 	}
 	p.phantoms++

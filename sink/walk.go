@@ -34,6 +34,9 @@ type walk struct {
 	nextSeq  uint64 // first one not read yet
 	lastSeq  uint64 // by the leader's word; nothing of ours comes behind it unseen
 	buffer   []stored
+	// ahead is behind how many later ones an event may be stored: on a stream without
+	// batches, all that were on their way when it was refused.
+	ahead int
 	// chunksLeft is how many requests may be made before errReading is returned, so that
 	// a long read does not hold up everything else.
 	chunksLeft int
@@ -67,15 +70,23 @@ func (w *walk) left() uint64 { return w.lastSeq + 1 - min(w.nextSeq, w.lastSeq+1
 
 // peek returns the next first delivery of ours, or nil at the end.
 func (w *walk) peek(ctx context.Context) (*stored, error) {
-	for len(w.buffer) == 0 && w.nextSeq <= w.lastSeq {
+	if err := w.fill(ctx, 1); err != nil || len(w.buffer) == 0 {
+		return nil, err
+	}
+	return &w.buffer[0], nil
+}
+
+// fill reads on until the buffer holds some first deliveries of ours, or all there are.
+func (w *walk) fill(ctx context.Context, count int) error {
+	for len(w.buffer) < count && w.nextSeq <= w.lastSeq {
 		if w.chunksLeft == 0 {
-			return nil, errReading
+			return errReading
 		}
 		w.chunksLeft--
 		last := min(w.lastSeq, w.nextSeq+chunkSize-1)
 		chunk, err := w.messages.Chunk(ctx, w.stream, w.nextSeq, last)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		w.nextSeq = last + 1
 		for _, m := range chunk {
@@ -84,15 +95,12 @@ func (w *walk) peek(ctx context.Context) (*stored, error) {
 			}
 			s, err := m.stored()
 			if err != nil {
-				return nil, err
+				return err
 			}
 			w.buffer = append(w.buffer, s)
 		}
 	}
-	if len(w.buffer) == 0 {
-		return nil, nil
-	}
-	return &w.buffer[0], nil
+	return nil
 }
 
 // verdict says what the stream knows of an event.
@@ -112,6 +120,9 @@ func (w *walk) check(ctx context.Context, position decode.Position, eventID stri
 		switch order := s.position.Compare(position); {
 		case order > 0:
 			// Stored late, behind later ones, as it happens on streams without batches.
+			if err := w.fill(ctx, w.ahead); err != nil {
+				return verdict{}, err
+			}
 			for i, later := range w.buffer {
 				if later.position == position && later.eventID == eventID {
 					w.buffer = slices.Delete(w.buffer, i, i+1)

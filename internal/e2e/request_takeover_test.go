@@ -251,3 +251,39 @@ func TestReplayGoesOnBesideSomebodyElsesMessages(t *testing.T) {
 		}
 	}
 }
+
+// New events have their turn between the slices of a request, so first deliveries stand
+// between what it has published.
+func TestASuccessorFinishesARequestBesideNewEventsAndPublishesNothingTwice(t *testing.T) {
+	o := newOutbox(t, testenv.NATS(t).URL(), shortWindow)
+	holder := o.startStreaming("--on-poison", "hold-aggregate", "--status-interval", fastStatus)
+	bad := o.insertEvent("a", "1", "elsewhere."+o.stream)
+	const held = 400
+	o.insertTx("a", held)
+	o.waitConfirmed()
+	o.coverElsewhere()
+	beyondTheWindow()
+	l := o.startLoad(2, 10*time.Millisecond)
+	l.waitWritten(50)
+	retry := o.run("dead-letter", "retry", "--event-id", bad, "--json")
+	testenv.Eventually(t, 2*testenv.Deadline, func() error {
+		if n := len(again(o.stored())); n < 150 {
+			return fmt.Errorf("%d published again", n)
+		}
+		return nil
+	})
+	holder.Kill()
+	beyondTheWindow()
+	o.startStreaming("--on-poison", "hold-aggregate")
+	retry.WaitExit(0, 4*testenv.Deadline)
+	l.end()
+	copies := map[string]int{}
+	for _, m := range again(o.stored()) {
+		if copies[m.Header.Get("Outbox-Event-Id")]++; copies[m.Header.Get("Outbox-Event-Id")] == 2 {
+			t.Fatalf("event %s was published again twice, among %d", m.Header.Get("Outbox-Event-Id"), len(copies))
+		}
+	}
+	if len(copies) != held+1 {
+		t.Errorf("%d events were published again, want %d: %s", len(copies), held+1, retry.Stdout())
+	}
+}
