@@ -43,8 +43,8 @@ type Receipt struct {
 	StoredLSN pglogrepl.LSN
 }
 
-// ErrHeadResolved says that the letter which an event was to wait for is no longer open:
-// nothing was stored.
+// ErrHeadResolved says that the letter which an event was to wait for is no longer open, and
+// that the event has no letter: nothing was stored.
 var ErrHeadResolved = errors.New("the letter to wait for is resolved")
 
 // ErrNotHolder says that the slot is no longer the caller's: nothing was stored.
@@ -111,15 +111,8 @@ func (s *Store) insert(ctx context.Context, d Draft, text func(string) string, h
 		if !holds {
 			return ErrNotHolder
 		}
-		if heldBehind != nil {
-			// Whoever resolves the letter waits for us, or we see that it is resolved.
-			open, err := tx.Lookup(ctx, []any{new(int64)}, s.sql(`SELECT id FROM {table} WHERE id = $1 AND resolved_at IS NULL FOR SHARE`), *heldBehind)
-			if err != nil {
-				return err
-			}
-			if !open {
-				return ErrHeadResolved
-			}
+		if err := s.waitsFor(ctx, tx, d); err != nil {
+			return err
 		}
 		_, err = tx.Lookup(ctx, []any{&receipt.ID, &receipt.New}, s.sql(insertSQL),
 			d.Source, d.Event.Position.String(), value(decode.FieldEventID), value(decode.FieldAggregateType), value(decode.FieldAggregateID),
@@ -135,6 +128,26 @@ func (s *Store) insert(ctx context.Context, d Draft, text func(string) string, h
 	}
 	receipt.StoredLSN, err = s.flushedLSN(ctx)
 	return receipt, err
+}
+
+// waitsFor returns ErrHeadResolved when the letter that a draft is to wait for is no longer
+// open. The draft may be stored all the same, by a call whose answer was lost: then it was
+// published with that letter, or is open behind another, and stands.
+func (s *Store) waitsFor(ctx context.Context, tx replication.Tx, d Draft) error {
+	if d.HeldBehind == 0 {
+		return nil
+	}
+	// Whoever resolves the letter waits for us, or we see that it is resolved.
+	open, err := tx.Lookup(ctx, []any{new(int64)}, s.sql(`SELECT id FROM {table} WHERE id = $1 AND resolved_at IS NULL FOR SHARE`), d.HeldBehind)
+	if err != nil || open {
+		return err
+	}
+	stored, err := tx.Lookup(ctx, []any{new(int64)}, s.sql(`SELECT id FROM {table} WHERE source = $1::text AND position = $2::text FOR SHARE`),
+		d.Source, d.Event.Position.String())
+	if err == nil && !stored {
+		err = ErrHeadResolved
+	}
+	return err
 }
 
 // flushedLSN returns how far the WAL is on disk, which is behind each commit that returned.

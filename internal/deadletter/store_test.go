@@ -191,6 +191,27 @@ func TestAnEventIsHeldOnlyWhileItsHeadIsOpen(t *testing.T) {
 	}
 }
 
+// Its answer was lost, and by the time it is tried again a retry has published the event.
+func TestAHeldEventThatIsStoredKeepsItsLetterAlsoWhenItsHeadIsResolved(t *testing.T) {
+	s := newStand(t)
+	ctx := testenv.Context(t, testenv.Deadline)
+	head := s.insert(draft(1, "7"))
+	held := draft(2, "7")
+	held.HeldBehind, held.ReasonCode = head.ID, deadletter.ReasonHeld
+	first := s.insert(held)
+	release := deadletter.Release{Head: head.ID, Resolution: deadletter.ResolutionRetried, Published: []int64{first.ID}}
+	if more, err := s.store.Release(ctx, release, func(replication.Tx) error { return nil }); more || err != nil {
+		t.Fatal(more, err)
+	}
+	second, err := s.store.Insert(ctx, s.held(held))
+	if err != nil || second.New || second.ID != first.ID || second.StoredLSN <= first.StoredLSN {
+		t.Errorf("first %+v, second %+v, %v: the event would be published once more", first, second, err)
+	}
+	if got := s.value("select count(*) from " + table + " where resolved_at is null"); got != "0" {
+		t.Errorf("%s letters are open", got)
+	}
+}
+
 func TestADiscardAndAnEventThatComesToWaitSeeEachOther(t *testing.T) {
 	s := newStand(t)
 	ctx := testenv.Context(t, testenv.Deadline)
