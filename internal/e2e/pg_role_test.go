@@ -2,7 +2,10 @@ package e2e
 
 import (
 	"context"
+	"net/url"
 	"regexp"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -62,4 +65,36 @@ func TestPrintedRoleForwardsAndTakesOverFromAFrozenLeader(t *testing.T) {
 		p.Signal(syscall.SIGTERM)
 		p.WaitExit(0, testenv.Deadline)
 	}
+}
+
+func TestARequestThatPostgresRefusesFailsAndTheNextOneIsWorkedOn(t *testing.T) {
+	t.Parallel()
+	o := newOutbox(t, testenv.NATS(t).URL())
+	owner := o.forwarderDatabaseURL
+	o.forwarderDatabaseURL = o.printedRole()
+	role, err := url.Parse(o.forwarderDatabaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forwarder := o.startStreaming()
+	o.forwarderDatabaseURL = owner
+	o.insert("a", 5)
+	o.waitStored(5)
+	o.waitConfirmed()
+	o.exec("REVOKE SELECT ON public.outbox FROM " + role.User.Username())
+	o.purge() // so that there is something to repair, too
+	for _, args := range [][]string{{"replay", "--aggregate", "order/a", "--fresh-ids"}, {"verify", "--repair"}} {
+		p := o.run(args...)
+		expectStop(t, p, "the role lacks a right", "SQLSTATE 42501", "table public.outbox")
+		if !strings.Contains(p.Stderr(), "hint: outbox-cdc setup --dry-run") {
+			t.Errorf("%v does not say what to do:\n%s", args, p.Stderr())
+		}
+	}
+	o.exec("GRANT SELECT ON public.outbox TO " + role.User.Username())
+	o.expectReport(0, requestReport{Selected: 5, Stored: 5}, "replay", "--aggregate", "order/a", "--fresh-ids")
+	if got, want := o.requests(), []string{"replay failed 0 of 0", "repair failed 0 of 0", "replay done 5 of 5"}; !slices.Equal(got, want) {
+		t.Errorf("requests: %q, want %q", got, want)
+	}
+	forwarder.Signal(syscall.SIGTERM) // it holds the role's sessions
+	forwarder.WaitExit(0, testenv.Deadline)
 }
