@@ -80,8 +80,18 @@ func (p *publisher) hold(e *decode.Event, m *sink.Message, head int64, now time.
 	}
 }
 
+// draftWaits tells whether the draft may hold its aggregate, and something that was taken
+// before it is not settled yet. Whoever discards a letter publishes what waits behind it: what
+// comes before it must be stored by then, or be a letter with a smaller id.
+func (p *publisher) draftWaits() bool {
+	return p.draft != nil && p.draft.HeldBehind == 0 && p.cfg.OnPoison == PoisonHoldAggregate && p.sink.Unsettled() > 0
+}
+
 // bury stores the draft; false says that it has to be tried again.
 func (p *publisher) bury(ctx context.Context, it *item, now time.Time) (bool, error) {
+	if p.draftWaits() {
+		return false, nil
+	}
 	d := p.draft
 	d.Slot, d.WalsenderPID = p.cfg.Slot, p.shared.walsenderPID.Load()
 	receipt, done, err := p.letters.insert(ctx, *d, now)

@@ -92,7 +92,7 @@ func (p *publisher) run(ctx, drain context.Context) error {
 
 // hasWork tells whether feed could take more at once.
 func (p *publisher) hasWork(now time.Time) bool {
-	return p.halt == nil && p.next < len(p.items) && p.shared.holding.Load() && p.sink.Room(now) && p.letters.wait(now) == 0 && !p.stopsAt(&p.items[p.next], now)
+	return p.halt == nil && p.next < len(p.items) && p.shared.holding.Load() && p.sink.Room(now) && p.letters.wait(now) == 0 && !p.draftWaits() && !p.stopsAt(&p.items[p.next], now)
 }
 
 func (p *publisher) rateLeft(now time.Time) bool { return p.cfg.RateMax <= 0 || p.sink.Room(now) }

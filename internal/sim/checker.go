@@ -106,8 +106,16 @@ func (c *checker) confirmed(passed []*transaction) {
 }
 
 // buried looks at a new dead letter. What was in the stream when its holder got the slot
-// is published, whatever would become of it today.
+// is published, whatever would become of it today. What comes before a letter that holds its
+// aggregate is settled: whoever resolves it lets those behind it go.
 func (c *checker) buried(l *letter) {
+	for _, t := range c.pg.wal {
+		for _, e := range t.events {
+			if c.holds && l.heldBehind == 0 && e.aggregate == l.event.aggregate && e.position.Compare(l.event.position) < 0 && e.seq == 0 && e.letter == nil {
+				c.w.failf("event %s at %s is dead letter %d, but event %s at %s of its aggregate is neither stored nor one", l.event.id, l.event.position, l.id, e.id, e.position)
+			}
+		}
+	}
 	if l.event.seq != 0 && l.event.storedAt.Before(c.pg.holder.begunAt) {
 		c.w.failf("event %s is dead letter %d, but message %d too", l.event.id, l.id, l.event.seq)
 	}
