@@ -196,6 +196,45 @@ func TestAReplayOutlivesNATSAndPublishesNothingTwice(t *testing.T) {
 	o.expectOnceEach(o.rows())
 }
 
+// What a predecessor published cannot be looked for meanwhile.
+func TestCtrlCCancelsARequestAlsoWhileASuccessorWaitsForNATS(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"replay", "retry"} {
+		t.Run(kind, func(t *testing.T) {
+			server := testenv.NATSProcess(t)
+			o := newOutbox(t, server.URL(), shortWindow)
+			args := []string{"--rate", "200", "--on-poison", "hold-aggregate", "--status-interval", fastStatus}
+			holder := o.startStreaming(args...)
+			const events = 400
+			command := []string{"replay", "--aggregate", "order/a", "--fresh-ids"}
+			if kind == "retry" {
+				bad := o.insertEvent("a", "1", "elsewhere."+o.stream)
+				o.insertTx("a", events)
+				o.waitConfirmed()
+				o.coverElsewhere()
+				command = []string{"dead-letter", "retry", "--event-id", bad}
+			} else {
+				o.insertTx("a", events)
+				o.waitStored(events)
+				o.waitConfirmed()
+			}
+			before := len(o.stored())
+			asked := o.run(command...)
+			o.waitStored(before + 50)
+			server.Kill()
+			holder.Kill()
+			successor := o.start(args...)
+			successor.WaitLine(`"msg":"request"`, testenv.Deadline)
+			asked.Signal(syscall.SIGINT)
+			asked.WaitExit(1, testenv.Deadline)
+			successor.WaitLine(`"msg":"request ended".*cancelled`, testenv.Deadline)
+			server.Start()
+			o.insert("b", 5)
+			o.waitConfirmed()
+		})
+	}
+}
+
 // The rows are there to be read before the forwarder has come to them.
 func TestReplayPublishesNothingBeforeItsFirstDelivery(t *testing.T) {
 	t.Parallel()

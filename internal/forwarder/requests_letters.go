@@ -234,6 +234,12 @@ func (l *letterJob) publishLetters(ctx context.Context, letters []deadletter.Let
 		if n := len(all); n > 0 && !all[n-1].stored {
 			return all, nil
 		}
+		after := p.Sequence
+		p.Sequence = before
+		if err := l.saveNowAndThen(ctx); err != nil { // is it still wanted?
+			return nil, err
+		}
+		p.Sequence = after
 	}
 	if unreadable != "" {
 		letter := letters[len(all)]

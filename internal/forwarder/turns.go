@@ -98,7 +98,7 @@ func (p *publisher) takeTurn(able error, now time.Time) {
 			p.beginTurn(t, now)
 		default:
 		}
-	case able == nil && now.Sub(p.turns.now.since) >= turnTime && p.turns.now.readFrom == 0:
+	case able == nil && now.Sub(p.turns.now.since) >= turnTime:
 		p.endTurn(nil)
 	}
 }
@@ -135,7 +135,7 @@ func (p *publisher) endTurn(err error) {
 	if t.readFrom > 0 || len(t.found) > 0 {
 		t.sequence = 0 // what a predecessor published for later events lies before
 	}
-	done := err == nil && !t.stepped.IsZero() && len(t.outcomes) == len(t.events)
+	done := err == nil && !t.stepped.IsZero() && t.readFrom == 0 && len(t.outcomes) == len(t.events)
 	t.answer <- turnAnswer{outcomes: t.outcomes, err: err, done: done, sequence: t.sequence}
 }
 
