@@ -28,6 +28,13 @@ var errCode = regexp.MustCompile(`"err_code":(\d+)`)
 func listenForRefusals(tb testing.TB, natsURL string) *refusals {
 	tb.Helper()
 	r := &refusals{tb: tb, codes: map[string]int{}}
+	testenv.Eventually(tb, testenv.Deadline, func() error { // a reload may have just begun
+		probe, err := nats.Connect(natsURL)
+		if err == nil {
+			probe.Close()
+		}
+		return err
+	})
 	nc := testenv.ConnectNATS(tb, natsURL)
 	_, err := nc.Subscribe("_INBOX.>", func(m *nats.Msg) {
 		if found := errCode.FindSubmatch(m.Data); found != nil {

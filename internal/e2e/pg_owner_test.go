@@ -1,10 +1,14 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/testenv"
 )
@@ -64,6 +68,7 @@ func TestStandbyThatIsAskedToStopLeavesTheLeaderAlone(t *testing.T) {
 }
 
 func TestStandbyTakesOverFromAFrozenLeaderThatThawsWithoutHarm(t *testing.T) {
+	t.Parallel()
 	o := newOutbox(t, testenv.NATS(t).URL())
 	leader := o.startStreaming()
 	frozen := o.waitHolder("")
@@ -88,6 +93,7 @@ func TestStandbyTakesOverFromAFrozenLeaderThatThawsWithoutHarm(t *testing.T) {
 // The machine of the leader has vanished from the network: the server still believes in
 // the connection. The forwarder comes back over another way.
 func TestForwarderTakesItsSlotBackFromItsOwnGhostAndEndsNoOtherSession(t *testing.T) {
+	t.Parallel()
 	o := newOutbox(t, testenv.NATS(t).URL())
 	other := newOutbox(t, testenv.NATS(t).URL()) // a walsender that is none of our business
 	network := testenv.NewProxy(t, testenv.AddressOf(t, o.databaseURL))
@@ -140,6 +146,26 @@ func TestForwarderWithoutTakeoverWaitsUntilTheServerReapsTheGhost(t *testing.T) 
 	p.WaitLine(`"msg":"streaming"`, testenv.Deadline)
 	o.expectAll()
 	o.waitConfirmed()
+}
+
+// PostgreSQL shows no time of the last reply where there was none, and none either to who
+// may not see it.
+func TestStandbyTakesOverFromAHolderThatWasNeverHeard(t *testing.T) {
+	o := newOutbox(t, testenv.NATS(t).URL())
+	conn, err := pgconn.Connect(testenv.Context(t, testenv.Deadline), o.databaseURL+"&replication=database")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	if err := pglogrepl.StartReplication(testenv.Context(t, testenv.Deadline), conn, o.slot, 0, pglogrepl.StartReplicationOptions{
+		PluginArgs: []string{"proto_version '1'", "publication_names '" + o.slot + "'"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	holder := o.waitHolder("")
+	p := o.start("--takeover-after", "1s")
+	p.WaitLine(`"msg":"ended the silent walsender.*pid `+holder+`\b`, testenv.Deadline)
+	p.WaitLine(`"msg":"streaming"`, testenv.Deadline)
 }
 
 // The slot is made anew some seconds after a promotion, as cluster managers do: neither

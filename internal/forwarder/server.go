@@ -82,8 +82,10 @@ type Holder struct {
 	PID         uint32
 	Application string
 	Address     string
-	ReplyTime   string // changes with each status that the server has read from it; empty if it may not be seen
-	Waiting     bool   // the walsender waits for its client, so that it would read a status
+	// ReplyTime changes with each status that the server has read from it; empty if it may
+	// not be seen, which is not the same as that there was none.
+	ReplyTime string
+	Waiting   bool // the walsender waits for its client, so that it would read a status
 }
 
 // String names the holder for a person.

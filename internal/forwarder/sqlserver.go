@@ -114,7 +114,7 @@ func (a sqlAdmin) SlotHolder(ctx context.Context) (Holder, bool, error) {
 	var pid int64
 	found, err := a.Lookup(ctx, []any{&pid, &h.Application, &h.Address, &h.ReplyTime, &h.Waiting}, `
 		SELECT s.active_pid::bigint, coalesce(a.application_name, '?'), coalesce(host(a.client_addr), 'local'),
-		       coalesce(r.reply_time::text, ''), coalesce(a.wait_event_type IN ('Activity', 'Client'), false)
+		       coalesce(r.reply_time::text, CASE WHEN r.state IS NULL THEN '' ELSE 'never' END), coalesce(a.wait_event_type IN ('Activity', 'Client'), false)
 		FROM pg_replication_slots s
 		LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
 		LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid
