@@ -21,9 +21,6 @@ const (
 	// slotFreeFor is how long the slot must be free before the command takes it: a standby
 	// of the forwarder is to have it first.
 	slotFreeFor = 1500 * time.Millisecond
-	// slotHoldMax is how long the command holds the slot before it lets a forwarder that may
-	// have come meanwhile have it.
-	slotHoldMax = 30 * time.Second
 	// cancelMax bounds the last words of a command that was interrupted.
 	cancelMax = 5 * time.Second
 	// untakenNote is after how long it is said that nobody has taken the request.
@@ -148,15 +145,16 @@ func (e *errand) holdSlot(ctx context.Context) error {
 		log = newLogger(in.stderr, in.logFormat(in.terminal), "warn") // its states are of no concern here
 	}
 	b := buildVersion()
+	limited, leave := context.WithCancel(ctx)
+	h := e.newHold(leave)
+	defer h.end()
 	f, err := forwarder.New(cfg, forwarder.Deps{
 		Log: log, Metrics: metrics.New(b.Version, b.Revision), Version: b.Version, Redact: in.redact,
-		Working: func(r request.Request) { e.show(&r, false) },
+		Working: h.working, Waiting: h.waiting,
 	})
 	if err != nil {
 		return err //nolint:wrapcheck // it is the user's sentence already
 	}
-	limited, cancel := context.WithTimeout(ctx, slotHoldMax)
-	defer cancel()
 	err = f.Run(limited)
 	if errors.Is(err, forwarder.ErrSlotInUse) {
 		return nil // a forwarder was faster

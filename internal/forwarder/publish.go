@@ -227,7 +227,7 @@ func (p *publisher) begin(s *session) {
 	p.tracker, p.toldLSN = checkpoint.New(s.confirmedLSN), 0
 	p.number, p.held, p.draft, p.rereading = 0, nil, nil, false
 	p.endTurn(errTurnLost)
-	p.forgetPassed()
+	p.forgetPassed(s.confirmedLSN)
 	from := decode.Position{Timeline: s.timelines.At(s.confirmedLSN), CommitLSN: s.confirmedLSN}
 	p.letters.begin(source, from)
 	p.sink.Begin(sink.Origin{

@@ -149,7 +149,7 @@ func (w *requests) once(ctx context.Context) (found bool, err error) {
 		return false, err
 	}
 	again := sink.Again{Kind: republishedAs(r.Kind), Request: r.ID, FreshID: r.Selection.FreshIDs}
-	job := &job{requests: w, request: r, savedAt: time.Now(), turn: &turn{again: again, answer: make(chan turnAnswer, 1)}}
+	job := &job{requests: w, request: r, savedAt: time.Now(), told: r.Progress.Selected, turn: &turn{again: again, answer: make(chan turnAnswer, 1)}}
 	return true, job.work(ctx)
 }
 
@@ -166,6 +166,7 @@ type job struct {
 	*requests
 	request *request.Request
 	savedAt time.Time
+	told    int64 // how many selected events Working knows of
 	// What was committed before horizonLSN, by transactions before horizonXID, was there
 	// when the LSN was taken.
 	horizonXID uint32
@@ -265,6 +266,9 @@ func (j *job) ask(ctx context.Context, events []*decode.Event) (turnAnswer, erro
 	select {
 	case answer := <-j.turn.answer:
 		j.request.Progress.Sequence = max(j.request.Progress.Sequence, answer.sequence)
+		if j.deps.Waiting != nil && answer.err == nil && answer.deliveredLSN < j.horizonLSN {
+			j.deps.Waiting(*j.request, answer.deliveredLSN, j.horizonLSN)
+		}
 		return answer, answer.err
 	case <-ctx.Done():
 		return turnAnswer{}, ctx.Err()
@@ -337,7 +341,8 @@ func (j *job) begin(ctx context.Context) error {
 
 // saveNowAndThen saves the progress, and learns whether the request is still wanted.
 func (j *job) saveNowAndThen(ctx context.Context) error {
-	if j.deps.Working != nil {
+	if n := j.request.Progress.Selected; n > j.told && j.deps.Working != nil {
+		j.told = n
 		j.deps.Working(*j.request)
 	}
 	if time.Since(j.savedAt) < saveEvery {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/fault"
@@ -35,9 +36,11 @@ type Deps struct {
 	// the figures alone.
 	Status func(context.Context, Figures) (any, error)
 
-	// Working is told how far a request is that this process works on, from one goroutine;
-	// nil for nobody.
+	// Working is told how far a request is that this process works on, whenever it got
+	// further; Waiting, that one waits until what was committed before untilLSN is delivered, several times a
+	// second. Both are called from one goroutine; nil for nobody.
 	Working func(request.Request)
+	Waiting func(r request.Request, deliveredLSN, untilLSN pglogrepl.LSN)
 
 	// Of a simulation; nil for the real ones:
 	Server Server                                                   // PostgreSQL

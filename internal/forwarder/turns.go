@@ -62,6 +62,8 @@ type turnAnswer struct {
 	done     bool // no event is left
 	// sequence is one of the stream: what was published for the other events has a higher one.
 	sequence uint64
+	// deliveredLSN is up to where everything was delivered, or looked at.
+	deliveredLSN pglogrepl.LSN
 }
 
 // outcome is what became of one event.
@@ -136,7 +138,7 @@ func (p *publisher) endTurn(err error) {
 		t.sequence = 0 // what a predecessor published for later events lies before
 	}
 	done := err == nil && !t.stepped.IsZero() && t.readFrom == 0 && len(t.outcomes) == len(t.events)
-	t.answer <- turnAnswer{outcomes: t.outcomes, err: err, done: done, sequence: t.sequence}
+	t.answer <- turnAnswer{outcomes: t.outcomes, err: err, done: done, sequence: t.sequence, deliveredLSN: p.deliveredLSN()}
 }
 
 // turnDue tells whether the present turn is to be worked on before the next transaction.
@@ -154,8 +156,11 @@ func (p *publisher) turnDue(now time.Time) bool {
 
 // deliveredLSN returns up to where everything was delivered, or looked at.
 func (p *publisher) deliveredLSN() pglogrepl.LSN {
-	if p.cfg.RequestsOnly {
+	switch {
+	case p.cfg.RequestsOnly:
 		return p.turns.passedLSN
+	case p.tracker == nil:
+		return 0
 	}
 	return p.tracker.ConfirmableLSN()
 }
@@ -300,9 +305,9 @@ func (p *publisher) passBy(it *item) {
 	}
 }
 
-// forgetPassed begins to take note anew.
-func (p *publisher) forgetPassed() {
-	p.turns.passedLSN, p.turns.tooMany = 0, false
+// forgetPassed begins to take note anew, behind what is confirmed.
+func (p *publisher) forgetPassed(confirmedLSN pglogrepl.LSN) {
+	p.turns.passedLSN, p.turns.tooMany = confirmedLSN, false
 	p.turns.undelivered = nil
 	if p.cfg.RequestsOnly {
 		p.turns.undelivered = map[string]struct{}{}
