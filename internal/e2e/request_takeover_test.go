@@ -258,6 +258,34 @@ func TestReplayPublishesNothingBeforeItsFirstDelivery(t *testing.T) {
 	o.expectEvents(firsts(o.stored()), o.rows())
 }
 
+// The successor could read the rows before it has come to them; they are held when it has.
+func TestASuccessorOfAReplayRefusesWhatIsHeldByTheTimeItsTurnComes(t *testing.T) {
+	t.Parallel()
+	o := newOutbox(t, testenv.NATS(t).URL(), shortWindow)
+	args := []string{"--on-poison", "hold-aggregate", "--rate", "20"}
+	holder := o.startStreaming(args...)
+	const events = 8
+	o.insertTx("a", events)
+	o.waitStored(events)
+	o.waitConfirmed()
+	replay := o.run("replay", "--fresh-ids", "--json", "--aggregate", "order/a")
+	o.waitStored(events + 1)
+	holder.Kill()
+	o.insertTx("b", 60) // for some seconds it does not come to what follows
+	bad := o.insertEvent("a", "0", "elsewhere."+o.stream)
+	held := []string{o.insertEvent("a", "1"), o.insertEvent("a", "2")}
+	o.startStreaming(args...)
+	replay.WaitExit(3, 2*testenv.Deadline)
+	for _, want := range []string{fmt.Sprintf(`"selected": %d`, events+3), fmt.Sprintf(`"stored": %d`, events), `"refused": 3`} {
+		if !strings.Contains(replay.Stdout(), want) {
+			t.Errorf("%s, want %s", replay.Stdout(), want)
+		}
+	}
+	o.waitConfirmed()
+	o.expectOpen(bad+" subject-not-in-stream 1", held[0]+" held 0 "+bad, held[1]+" held 0 "+bad)
+	o.expectOnceEach(o.rows()[:events])
+}
+
 func TestReplayGoesOnBesideSomebodyElsesMessages(t *testing.T) {
 	t.Parallel()
 	o := newOutbox(t, testenv.NATS(t).URL(), shortWindow)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -324,19 +325,27 @@ func (j *job) begin(ctx context.Context) error {
 	p := &j.request.Progress
 	if p.Begun {
 		j.turn.readFrom = p.Sequence + 1
-		return nil
+		return j.delivered(ctx)
 	}
-	for p.Begun = false; !p.Begun; {
+	if err := j.delivered(ctx); err != nil {
+		return err
+	}
+	p.Begun = true
+	return j.save(ctx)
+}
+
+// delivered waits until all that was committed before the horizon is delivered: what lies
+// there is published or a dead letter by then, and does not become one any more.
+func (j *job) delivered(ctx context.Context) error {
+	for {
 		answer, err := j.ask(ctx, nil)
-		if err != nil {
+		if err != nil || answer.done {
 			return err
 		}
-		p.Begun = answer.done
-		if err := j.save(ctx); err != nil {
+		if err := j.saveNowAndThen(ctx); err != nil {
 			return err
 		}
 	}
-	return nil
 }
 
 // saveNowAndThen saves the progress, and learns whether the request is still wanted.
@@ -351,20 +360,26 @@ func (j *job) saveNowAndThen(ctx context.Context) error {
 	return j.save(ctx)
 }
 
-// page reads the next rows and makes sure that the horizon lies behind them.
+// page reads the next rows, and makes sure that the forwarder has come to all of them.
 func (j *job) page(ctx context.Context, rows *request.Rows) ([]request.Row, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	limited, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	page, err := rows.Page(ctx, j.request.Progress.Place)
+	page, err := rows.Page(limited, j.request.Progress.Place)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it names the table
 	}
-	for _, row := range page {
-		if int32(row.XID-j.horizonXID) >= 0 {
-			return page, j.horizon(ctx)
-		}
+	if !slices.ContainsFunc(page, func(row request.Row) bool { return int32(row.XID-j.horizonXID) >= 0 }) {
+		return page, nil
 	}
-	return page, nil
+	if err := j.horizon(ctx); err != nil {
+		return nil, err
+	}
+	if err := j.delivered(ctx); err != nil {
+		return nil, err
+	}
+	limited, cancel = context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return page, rows.LookForLetters(limited, page) //nolint:wrapcheck // it names the table
 }
 
 // publish lets the publisher publish rows, notes what became of them, and returns how many

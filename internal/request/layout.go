@@ -131,8 +131,7 @@ func (l *layout) selected(o Outbox) []string {
 	id := l.text(l.fields[decode.FieldEventID])
 	out := []string{
 		"t.xmin::text::bigint", "NULL::text", id,
-		fmt.Sprintf("EXISTS (SELECT FROM %s d WHERE d.event_id = %s AND d.resolved_at IS NULL AND substr(d.source, strpos(d.source, '/') + 1) = '%s')",
-			replication.QuoteName(o.Table.Schema, "outbox_dead_letter"), id, strings.ReplaceAll(o.SourceName, "'", "''")),
+		o.dead(id),
 	}
 	if l.order != nil {
 		out[1] = fmt.Sprintf("CASE WHEN %s IS NOT NULL THEN %s END", quoted(l.order), l.text(l.order))
@@ -144,6 +143,12 @@ func (l *layout) selected(o Outbox) []string {
 		out = append(out, l.bytes(c))
 	}
 	return out
+}
+
+// dead is whether an open dead letter stands for the event with an id, as SQL.
+func (o Outbox) dead(eventID string) string {
+	return fmt.Sprintf("EXISTS (SELECT FROM %s d WHERE d.event_id = %s AND d.resolved_at IS NULL AND substr(d.source, strpos(d.source, '/') + 1) = '%s')",
+		replication.QuoteName(o.Table.Schema, "outbox_dead_letter"), eventID, strings.ReplaceAll(o.SourceName, "'", "''"))
 }
 
 // scan takes rows.

@@ -163,6 +163,26 @@ func (r *Rows) Page(ctx context.Context, after *Place) ([]Row, error) {
 	return r.page(ctx, nil, true) // those without an order
 }
 
+// LookForLetters notes for rows of a page whether an open dead letter stands for them now. It
+// blocks until the server has answered.
+func (r *Rows) LookForLetters(ctx context.Context, page []Row) error {
+	ids := make([]string, 0, len(page))
+	for _, row := range page {
+		ids = append(ids, row.Place.EventID)
+	}
+	dead := map[string]bool{}
+	var id string
+	err := r.admin.Each(ctx, []any{&id}, func() error { dead[id] = true; return nil },
+		"SELECT given FROM unnest($1::text[]) given WHERE "+r.outbox.dead("given"), ids)
+	if err != nil {
+		return fmt.Errorf("look for dead letters of table %s: %w", r.outbox.Table, err)
+	}
+	for i := range page {
+		page[i].Dead = dead[page[i].Place.EventID]
+	}
+	return nil
+}
+
 // page reads one page; withoutOrder begins with the rows whose order is NULL.
 func (r *Rows) page(ctx context.Context, after *Place, withoutOrder bool) ([]Row, error) {
 	conditions, order, args := r.behind(after, withoutOrder)

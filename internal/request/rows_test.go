@@ -121,13 +121,24 @@ func TestRowsWithAnOpenDeadLetterAreMarked(t *testing.T) {
 	testenv.Exec(t, url, `INSERT INTO outbox (aggregate_type, aggregate_id, event_type) SELECT 'a', i::text, 'x' FROM generate_series(1, 3) i`,
 		`INSERT INTO outbox_dead_letter (source, position, event_id, reason_code, reason, attempts, first_failed_at, dead_at, resolved_at)
 			SELECT CASE id WHEN 3 THEN '7/other' ELSE '7/a' END, id::text, event_id::text, 'held', '', 0, now(), now(), CASE id WHEN 2 THEN now() END FROM outbox`)
-	var dead []bool
-	for _, r := range all(t, admin, ourOutbox, request.Selection{}) {
-		dead = append(dead, r.Dead)
+	page := all(t, admin, ourOutbox, request.Selection{})
+	expect := func(want ...bool) {
+		t.Helper()
+		var dead []bool
+		for _, r := range page {
+			dead = append(dead, r.Dead)
+		}
+		if !slices.Equal(dead, want) {
+			t.Errorf("got %v, want %v", dead, want)
+		}
 	}
-	if !slices.Equal(dead, []bool{true, false, false}) {
-		t.Errorf("got %v", dead)
+	expect(true, false, false)
+	testenv.Exec(t, url, `UPDATE outbox_dead_letter SET source = '7/a', resolved_at = CASE position WHEN '1' THEN now() END`)
+	rows := must(request.OpenRows(t.Context(), admin, ourOutbox, request.Selection{}))(t)
+	if err := rows.LookForLetters(t.Context(), page); err != nil {
+		t.Fatal(err)
 	}
+	expect(false, true, true)
 }
 
 func TestWhatCannotBeSelectedIsSaidInWords(t *testing.T) {
