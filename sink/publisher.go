@@ -35,12 +35,11 @@ type PublisherConfig struct {
 }
 
 const (
-	settleGraceMax   = time.Second
-	backoffStart     = 100 * time.Millisecond
-	backoffMax       = 30 * time.Second
-	connectedPoll    = time.Second
-	fruitlessPause   = 2 * time.Millisecond
-	maxSubjectReread = 5 * time.Second
+	settleGraceMax = time.Second
+	backoffStart   = 100 * time.Millisecond
+	backoffMax     = 30 * time.Second
+	connectedPoll  = time.Second
+	fruitlessPause = 2 * time.Millisecond
 )
 
 // ErrConnecting is the condition of a publisher that has not reached the stream yet.
@@ -79,7 +78,6 @@ type Publisher struct {
 	otherStream  bool   // the last refusal was that another stream has the subject
 	phantoms     uint64 // how many
 	limits       streamLimits
-	readAt       time.Time
 	everOpen     bool    // something was acknowledged once
 	poison       *Poison // a message that was taken and can never be stored
 	everConn     bool    // the server took our credentials once
@@ -183,9 +181,6 @@ func (p *Publisher) admit(ctx context.Context, m *Message, now time.Time) error 
 	if poison == nil {
 		return nil
 	}
-	if p.broker != nil && now.Sub(p.readAt) < maxSubjectReread && poison.Code != PoisonSubjectUncover {
-		return poison
-	}
 	// What was read of the stream may be old: look again before judging. Where that is not
 	// to be had now, the next reading looks at the message again.
 	if p.broker == nil {
@@ -196,7 +191,7 @@ func (p *Publisher) admit(ctx context.Context, m *Message, now time.Time) error 
 		p.seq.resync()
 		return nil //nolint:nilerr // the stream is read again before the message is sent
 	}
-	p.limits, p.readAt = l, now
+	p.limits = l
 	if poison = p.fits(m); poison != nil {
 		return poison
 	}
@@ -401,7 +396,7 @@ func (p *Publisher) open(ctx context.Context, now time.Time) error {
 	if err := p.judgeSubjects(l); err != nil {
 		return err
 	}
-	p.limits, p.readAt = l, now
+	p.limits = l
 	for n := p.seq.head; n < p.seq.end; n++ {
 		if poison := p.fits(p.seq.at(n).msg); poison != nil {
 			p.poisonedAt(n, poison)

@@ -37,7 +37,7 @@ func AppendEventID(dst, id []byte) []byte { return appendHeaderValue(dst, id) }
 // Newest returns the sequence of the newest message that the stream's leader holds, 0
 // when it holds none.
 func (c *Client) Newest(ctx context.Context, stream string) (uint64, error) {
-	m, err := c.Message(ctx, stream, MessageQuery{LastBySubject: ">"})
+	m, err := newestMessage(ctx, c, stream)
 	if err != nil || m == nil {
 		return 0, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -24,6 +25,39 @@ type stored struct {
 type messages interface {
 	Message(ctx context.Context, stream string, query MessageQuery) (*Fetched, error)
 	Chunk(ctx context.Context, stream string, first, last uint64) ([]*Fetched, error)
+}
+
+// newestMessage returns the newest message that a stream holds, nil when it holds none.
+// Asked for ">", nats-server looks at the stream's last sequence alone: with that message
+// deleted it finds nothing, however many there are before it.
+func newestMessage(ctx context.Context, r messages, stream string) (*Fetched, error) {
+	newest, err := r.Message(ctx, stream, MessageQuery{LastBySubject: ">"})
+	if err != nil || newest != nil {
+		return newest, err
+	}
+	from := func(seq uint64) (*Fetched, error) {
+		return r.Message(ctx, stream, MessageQuery{Seq: seq, NextBySubject: ">"})
+	}
+	if newest, err = from(1); err != nil || newest == nil {
+		return nil, err
+	}
+	end, step := uint64(math.MaxUint64), uint64(1) // nothing lies at end or behind it
+	for newest.Sequence+1 < end {
+		probe := newest.Sequence + step
+		if end < math.MaxUint64 {
+			probe = newest.Sequence + 1 + (end-newest.Sequence-1)/2
+		}
+		m, err := from(probe)
+		switch {
+		case err != nil:
+			return nil, err
+		case m == nil:
+			end = probe
+		default:
+			newest, step = m, 2*step
+		}
+	}
+	return newest, nil
 }
 
 // isFrom tells whether the message is a first delivery of a source.

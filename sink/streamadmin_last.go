@@ -43,7 +43,7 @@ type newestEvent struct {
 // Where that shows none, it looks at the end of the template's subjects; on others there
 // may be a newer one.
 func findNewest(ctx context.Context, r messages, stream, source, template string) (newestEvent, error) {
-	newest, err := r.Message(ctx, stream, MessageQuery{LastBySubject: ">"})
+	newest, err := newestMessage(ctx, r, stream)
 	if err != nil || newest == nil {
 		return newestEvent{sure: err == nil}, err
 	}

@@ -77,7 +77,7 @@ func readTail(ctx context.Context, b Broker, stream, source string) (tail, strea
 	if st.Messages == 0 {
 		return t, limits, nil
 	}
-	newest, err := b.Message(ctx, stream, MessageQuery{LastBySubject: ">"})
+	newest, err := newestMessage(ctx, b, stream)
 	if err != nil {
 		return tail{}, limits, err
 	}

@@ -90,3 +90,31 @@ func TestAForeignMessageWithHeadersThatCannotBeReadIsPassedOver(t *testing.T) {
 	o.waitStored(3)
 	o.waitConfirmed()
 }
+
+// Asked for its newest message, nats-server looks at the last sequence alone.
+func TestAStreamWhoseLastMessageWasDeletedTellsWhatItHoldsAllTheSame(t *testing.T) {
+	o := sharedStream(t, testenv.NATS(t).URL())
+	p := o.startStreaming("--status-interval", "10m")
+	o.insert("a", 10)
+	o.waitStored(10)
+	o.publishForeign("T.foreign", 3)
+	p.Kill()
+	js := testenv.JetStream(t, o.natsURL)
+	s, err := js.Stream(testenv.Context(t, testenv.Deadline), o.stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, seq := range []uint64{13, 12, 11} {
+		if err := s.DeleteMsg(testenv.Context(t, testenv.Deadline), seq); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.run("verify").WaitExit(0, testenv.Deadline)
+	beyondTheWindow()
+	o.startStreaming()
+	o.insert("b", 3)
+	o.waitConfirmed()
+	if got := summary(testenv.MessageIDs(o.ours())); !strings.HasPrefix(got, "13 events (13 distinct") {
+		t.Error(got)
+	}
+}

@@ -117,6 +117,8 @@ func (js *jetStream) find(q sink.MessageQuery) *stored {
 		return m != nil && (&jetStream{cfg: streamConfig{subjects: []string{filter}}}).covers(m.subject)
 	}
 	switch {
+	case q.LastBySubject == ">": // the server looks at the last sequence alone
+		return js.at(js.lastSeq())
 	case q.LastBySubject != "":
 		for seq := js.lastSeq(); seq > 0; seq-- {
 			if m := js.at(seq); matches(m, q.LastBySubject) {

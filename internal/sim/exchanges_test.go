@@ -253,6 +253,9 @@ var exchanges = []exchange{
 		c.read(sink.MessageQuery{Seq: 1, NextBySubject: ">"})
 		c.read(sink.MessageQuery{Seq: 4, NextBySubject: "conf.b"})
 		c.read(sink.MessageQuery{Seq: 7, NextBySubject: ">"})
+		c.delete(6)
+		c.read(sink.MessageQuery{LastBySubject: ">"})
+		c.read(sink.MessageQuery{LastBySubject: "conf.b"})
 		all, err := c.broker.Chunk(c.t.Context(), c.stream, 1, 7)
 		for _, m := range all {
 			c.notef("%s", describeStored(m))
@@ -270,8 +273,9 @@ var exchanges = []exchange{
 		{Seq:1 NextBySubject:> LastBySubject:}: 2 conf.a 1:0/64:2
 		{Seq:4 NextBySubject:conf.b LastBySubject:}: 6 conf.b 1:0/64:6
 		{Seq:7 NextBySubject:> LastBySubject:}: nothing
+		{Seq:0 NextBySubject: LastBySubject:>}: nothing
+		{Seq:0 NextBySubject: LastBySubject:conf.b}: 3 conf.b 1:0/64:3
 		2 conf.a 1:0/64:2
 		3 conf.b 1:0/64:3
-		5 conf.a 1:0/64:5
-		6 conf.b 1:0/64:6`},
+		5 conf.a 1:0/64:5`},
 }
