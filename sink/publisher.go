@@ -147,7 +147,7 @@ func (p *Publisher) Add(ctx context.Context, m *Message, now time.Time) (bool, e
 		return false, err
 	}
 	if v.seq == 0 {
-		if err := p.admit(ctx, m, now); err != nil {
+		if err := p.admit(ctx, m); err != nil {
 			return false, err
 		}
 		p.limiter.AllowN(now, 1)
@@ -176,7 +176,7 @@ func (p *Publisher) Pass(ctx context.Context, position decode.Position, eventID 
 
 // admit looks whether server and stream can take a message. Before the first
 // connection nothing is known and nothing is refused: synced looks again.
-func (p *Publisher) admit(ctx context.Context, m *Message, now time.Time) error {
+func (p *Publisher) admit(ctx context.Context, m *Message) error {
 	poison := p.fits(m)
 	if poison == nil {
 		return nil

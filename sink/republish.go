@@ -58,7 +58,7 @@ func (p *Publisher) Republish(ctx context.Context, m *Message) (Acknowledged, er
 		m = m.with(HeaderLastSequence, strconv.FormatUint(seq, 10))
 	}
 	if p.Quiet() {
-		if err := p.admit(ctx, m, now); err != nil {
+		if err := p.admit(ctx, m); err != nil {
 			return Acknowledged{}, err
 		}
 	}
