@@ -42,6 +42,8 @@ type comparison struct {
 	pending    uint64
 	unknown    uint64
 	absent     bitmap // selected rows that are neither stored nor settled
+	withoutRow bitmap // messages whose event has no row in the snapshot, by sequence from base on
+	base       uint64
 	duplicates list
 	inversions list
 }
@@ -202,6 +204,13 @@ func (c *comparison) stored(rows, messages []record, selected bool) {
 			old.add(m.a&sequenceMask, place)
 		}
 	}
+	if len(rows) == 0 {
+		// Nothing says that it should be there, nor when and how often.
+		for _, m := range deliveries {
+			c.withoutRow.add(c.fromBase(m.a & sequenceMask))
+		}
+		return
+	}
 	if !selected || len(deliveries) == 0 {
 		return
 	}
@@ -217,6 +226,19 @@ func (c *comparison) stored(rows, messages []record, selected bool) {
 		f.sequences = []uint64{m.b, m.a & sequenceMask}
 		c.inversions.add(f)
 	}
+}
+
+// fromBase is a sequence's place in withoutRow.
+func (c *comparison) fromBase(sequence uint64) uint64 { return sequence - min(sequence, c.base) }
+
+// forgetMessages takes back all that came of the messages, apart from which of them
+// have no row.
+func (c *comparison) forgetMessages() error {
+	err := c.messages.close()
+	c.messages, c.first, c.republished = spill{}, oldest{}, oldest{}
+	c.inStream, c.pending, c.unknown = 0, 0, 0
+	c.absent, c.duplicates, c.inversions = bitmap{}, list{}, list{}
+	return err
 }
 
 // settleWithoutID settles rows without an event id by their number.

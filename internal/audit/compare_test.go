@@ -98,7 +98,8 @@ func TestEachEventIsJudgedByItsRowsItsMessagesAndWhatSettlesIt(t *testing.T) {
 		{name: "twice and thrice", rows: "a b c", messages: "a b a c b b", want: "3/3 twice [1 3] twice [2 5 6]"},
 		{name: "out of order", rows: "a b", messages: "b i:a", want: "2/2 inverted [1 2]"},
 		{name: "a second copy is only twice there", rows: "a b", messages: "a b i:a", want: "2/2 twice [1 3]"},
-		{name: "without a row", messages: "a r:b n:c n:c", want: "0/0 unknown 2 twice [3 4]"},
+		{name: "without a row", messages: "a r:b n:c n:c", want: "0/0 unknown 2"},
+		{name: "without a row, twice and out of order", rows: "a", messages: "a i:x x i:x", want: "1/1 unknown 1"},
 		{name: "two rows of one id", rows: "a a b b", messages: "a", want: "2/4 absent 2,3"},
 		{name: "no id, settled by number", rows: "- a - -", settled: "d:- u:-", messages: "a", want: "1/4 absent 3 pending 1"},
 		{

@@ -2,7 +2,6 @@ package audit
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/decode"
@@ -15,8 +14,15 @@ func (v *verification) readStream(ctx context.Context) error {
 	if v.scannedSeq, err = v.servers.NATS.Newest(ctx, v.cfg.Stream); err != nil {
 		return err //nolint:wrapcheck // it names the stream
 	}
+	v.base = v.stream.FirstSequence
+	return v.scanStream(ctx)
+}
+
+// scanStream takes the messages up to scannedSeq that are there still.
+func (v *verification) scanStream(ctx context.Context) error {
+	v.highest = map[string]newest{}
 	var done uint64
-	err = v.servers.NATS.Scan(ctx, v.cfg.Stream, v.scannedSeq, func(m *sink.Scanned) error {
+	err := v.servers.NATS.Scan(ctx, v.cfg.Stream, v.scannedSeq, func(m *sink.Scanned) error {
 		done++
 		v.progress("messages read", done, v.stream.Messages)
 		return v.addMessage(m)
@@ -48,11 +54,15 @@ func (v *verification) addMessage(m *sink.Scanned) error {
 		return v.messages.add(r)
 	}
 	position, err := decode.ParsePosition(m.Position)
-	if err != nil {
-		return fmt.Errorf("message %d of stream %s: %w", m.Sequence, v.cfg.Stream, err)
+	if err != nil { //nolint:nilerr // no forwarder sent it: it has no place in the order
+		r.a |= republishedBit
+		return v.messages.add(r)
 	}
 	if m.Source == v.pg.Server.SystemIdentifier+"/"+name && position.Timeline == v.timeline && position.CommitLSN >= v.snapshotLSN {
 		r.a |= newBit
+	}
+	if v.withoutRow.has(v.fromBase(m.Sequence)) {
+		return v.messages.add(r)
 	}
 	switch top, known := v.highest[m.Source]; {
 	case known && position.Compare(top.position) < 0:

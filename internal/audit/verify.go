@@ -106,7 +106,7 @@ type newest struct {
 // for a person where one must act: no table, no stream, a stream that forgets what was consumed, no
 // rights.
 func Verify(ctx context.Context, servers Servers, cfg Config) (*Result, error) {
-	v := &verification{cfg: cfg, servers: servers, result: &Result{}, highest: map[string]newest{}}
+	v := &verification{cfg: cfg, servers: servers, result: &Result{}}
 	v.filtered = !cfg.Filter.Empty()
 	err := v.run(ctx)
 	if err = errors.Join(err, v.comparison.close()); err != nil {

@@ -262,6 +262,35 @@ func TestVerifyPassesOverMessagesOfOthersAndCountsEventsWithoutRowAsUnknown(t *t
 	o.expectVerified(d, "checked 7, in stream 7, unknown 5")
 }
 
+// Nothing says when an event without a row should have been stored, nor how often: what
+// lies behind it in the stream is not out of order for that.
+func TestVerifyNeverFailsForEventsWithoutRow(t *testing.T) {
+	o := newOutbox(t, testenv.NATS(t).URL())
+	o.insert("a", 5)
+	o.deliver()
+	stored := o.stored()
+	last := stored[len(stored)-1]
+	o.deleteMessage(last.Sequence)
+	for _, position := range []string{"1:FFFF/0:0", "1:FFFF/0:0", "nonsense", "1:0/1:0"} {
+		o.publishCopy(last, func(h nats.Header) {
+			h.Set("Outbox-Event-Id", "phantom "+position)
+			h.Set("Outbox-Position", position)
+		})
+	}
+	o.publishCopy(last, nil)
+	d, _ := o.verify(0)
+	if d.InStream != 5 || d.DuplicateCount != 0 || d.InversionCount != 0 {
+		t.Errorf("verify found %+v", d)
+	}
+	// What is out of order among those that have a row is found all the same.
+	o.deleteMessage(stored[1].Sequence)
+	again := o.publishCopy(stored[1], nil)
+	d, _ = o.verify(3)
+	if want := []uint64{again - 1, again}; d.InversionCount != 1 || !slices.Equal(d.Inversions[0].Sequences, want) {
+		t.Errorf("verify found %+v, want an inversion at %v", d, want)
+	}
+}
+
 func TestVerifyComparesAllWithoutWaitingWhereThereIsNoSlot(t *testing.T) {
 	o := newOutbox(t, testenv.NATS(t).URL())
 	o.insert("a", 5)
