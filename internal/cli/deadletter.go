@@ -77,7 +77,7 @@ func (in *invocation) letterFilter() (f deadletter.Filter, chosen bool) {
 func (in *invocation) needLetters() (deadletter.Filter, error) {
 	f, chosen := in.letterFilter()
 	if !chosen {
-		return f, fault.NewUsage(in.command+" needs --event-id, --aggregate, --reason or --all", "outbox-cdc dead-letter list shows what there is")
+		return f, fault.NewUsage(in.command+" needs --event-id, --aggregate, --reason or --all", "outbox-cdc dead-letter list"+in.flags()+" shows what there is")
 	}
 	return f, nil
 }
@@ -169,7 +169,7 @@ func runDeadLetterShow(ctx context.Context, in *invocation) error {
 			return err
 		}
 		if len(letters) == 0 && !in.on("all") {
-			return fault.NewOperator("dead-letter-missing", "there is no such dead letter of source "+filter.SourceName, "outbox-cdc dead-letter list --all shows all there are", nil)
+			return fault.NewOperator("dead-letter-missing", "there is no such dead letter of source "+filter.SourceName, "outbox-cdc dead-letter list --all"+in.flags()+" shows all there are", nil)
 		}
 		for _, l := range letters {
 			payload, err := store.Payload(ctx, l.ID)

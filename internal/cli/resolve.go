@@ -13,6 +13,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/decode"
 	"github.com/outbox-cdc/outbox-cdc/internal/fault"
+	"github.com/outbox-cdc/outbox-cdc/internal/provision"
 )
 
 // value is the text of a setting and the place that it came from.
@@ -254,6 +255,11 @@ func (v values) source() string {
 		return v.str("slot")
 	}
 	return v.str("source")
+}
+
+// flags choose the same outbox once more, for a command in a hint.
+func (v values) flags() string {
+	return provision.Flags(provision.Names{Slot: v.str("slot"), Table: v.table()}, v.str("stream"), v.source())
 }
 
 func (v values) table() decode.TableName { return must(decode.ParseTableName(v.str("table"))) }

@@ -32,7 +32,7 @@ func runDeadLetterRetry(ctx context.Context, in *invocation) error {
 		}
 		if selected == 0 && !selection.All {
 			return fault.NewOperator("dead-letter-missing", "there is no such open dead letter of source "+filter.SourceName,
-				"outbox-cdc dead-letter list shows those that are open", nil)
+				"outbox-cdc dead-letter list"+in.flags()+" shows those that are open", nil)
 		}
 		return in.republish(ctx, admin, request.KindRetry, selection, selected)
 	})
@@ -75,7 +75,7 @@ func (in *invocation) discardHeads(ctx context.Context, admin *replication.Admin
 	}
 	if !r.Progress.Whole() {
 		return fault.NewOperator("refused", fmt.Sprintf("%d events that waited behind what was discarded were not published: they are dead letters of their own, or wait for one", r.Progress.Selected-r.Progress.Stored),
-			"outbox-cdc dead-letter list shows them", nil)
+			"outbox-cdc dead-letter list"+in.flags()+" shows them", nil)
 	}
 	return nil
 }

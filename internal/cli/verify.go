@@ -221,9 +221,9 @@ func (in *invocation) judged(d audit.Document) error {
 	hint := "nothing can be taken back: consumers tell copies by the event id"
 	switch {
 	case d.MissingCount > 0 && d.Repaired == nil:
-		hint = "outbox-cdc verify --repair publishes what is missing"
+		hint = "outbox-cdc verify --repair" + in.flags() + " publishes what is missing"
 	case d.MissingCount > 0:
-		hint = "lines that begin with refused say what can never be published as it is; outbox-cdc replay --event-id ID publishes one event again"
+		hint = "lines that begin with refused say what can never be published as it is; outbox-cdc replay --event-id ID" + in.flags() + " publishes one event again"
 	}
 	return fault.NewOperator("verify", fmt.Sprintf("table %s and stream %s do not agree: %d missing, %d stored more than once, %d out of order",
 		in.table(), in.str("stream"), d.MissingCount, d.DuplicateCount, d.OrderInversionCount), hint, nil)

@@ -26,7 +26,7 @@ func TestAnEventWhoseTopicTheStreamDoesNotCoverBecomesADeadLetterAndTheOthersFlo
 	line := logLine(t, p.WaitLine(`"msg":"dead letter`, testenv.Deadline))
 	at, _ := line["position"].(string)
 	hint, _ := line["hint"].(string)
-	if line["event_id"] != bad || line["reason_code"] != "subject-not-in-stream" || !strings.HasPrefix(at, "1:") || !strings.Contains(hint, "dead-letter retry --event-id "+bad) {
+	if line["event_id"] != bad || line["reason_code"] != "subject-not-in-stream" || !strings.HasPrefix(at, "1:") || !strings.HasSuffix(hint, "dead-letter retry --event-id "+bad+" --slot "+o.slot+" --stream "+o.stream) {
 		t.Errorf("the log line is %v", line)
 	}
 	h.waitMetric(`outbox_cdc_dead_letters_total{reason="subject-not-in-stream"}`, func(v float64) bool { return v == 1 })

@@ -111,7 +111,7 @@ func (p *publisher) bury(ctx context.Context, it *item, now time.Time) (bool, er
 		p.log.Info("event held behind a dead letter of its aggregate", "event_id", id, "position", position, "held_behind", d.HeldBehind)
 	} else {
 		p.log.Warn("dead letter: the event was not published", "event_id", id, "position", position, "reason_code", d.ReasonCode, "reason", d.Reason,
-			"hint", fmt.Sprintf("%s; then outbox-cdc dead-letter retry --event-id %s", mends(d.ReasonCode), id))
+			"hint", mends(d.ReasonCode)+"; then "+p.cfg.retryCommand(id))
 	}
 	p.settleStored(it, receipt.StoredLSN)
 	return true, nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/decode"
 	"github.com/outbox-cdc/outbox-cdc/internal/fault"
+	"github.com/outbox-cdc/outbox-cdc/internal/provision"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -76,6 +77,19 @@ func mends(code string) string {
 	default:
 		return "mend what the reason names (--subject, --columns or --format)"
 	}
+}
+
+// flags choose this outbox for a command in a hint.
+func (c Config) flags() string {
+	return provision.Flags(provision.Names{Slot: c.Slot, Table: c.Table}, c.Stream, c.Source)
+}
+
+// retryCommand publishes a dead letter; one without an event id has to be chosen by hand.
+func (c Config) retryCommand(eventID string) string {
+	if eventID == "" {
+		return "outbox-cdc dead-letter list" + c.flags()
+	}
+	return "outbox-cdc dead-letter retry --event-id " + provision.Quote(eventID) + c.flags()
 }
 
 // poisonFault is what a poison event ends the forwarder with.

@@ -188,7 +188,7 @@ func (l *letters) loadHeads(ctx context.Context, conn Letters) error {
 	if l.cfg.OnPoison != PoisonHoldAggregate {
 		if counts.Held > 0 {
 			l.log.Warn("events wait behind a dead letter, but this forwarder does not hold aggregates: later events of theirs go past them",
-				"held", counts.Held, "hint", "start with --on-poison hold-aggregate, or: outbox-cdc dead-letter list --reason held")
+				"held", counts.Held, "hint", "start with --on-poison hold-aggregate, or: outbox-cdc dead-letter list --reason held"+l.cfg.flags())
 		}
 		return nil
 	}
@@ -253,7 +253,7 @@ func (l *letters) insert(ctx context.Context, d deadletter.Draft, now time.Time)
 				if l.held = counts.Held; l.held >= deadletter.HeldMax {
 					return fault.NewOperator("held-too-many",
 						fmt.Sprintf("%d events wait behind dead letters of source %s, and no more than that may", l.held, l.cfg.Source),
-						"outbox-cdc dead-letter list shows what they wait for: retry or discard it, or start with --on-poison dead-letter", nil)
+						"outbox-cdc dead-letter list"+l.cfg.flags()+" shows what they wait for: retry or discard it, or start with --on-poison dead-letter", nil)
 				}
 			}
 			var err error
