@@ -15,6 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
 	"github.com/outbox-cdc/outbox-cdc/internal/fault"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 func deadLetterCommand() command {
@@ -62,8 +63,17 @@ func deadLetterCommand() command {
 // letterSettings choose dead letters.
 func letterSettings(all string) []setting {
 	return append(selectionSettings(),
-		setting{name: "reason", value: "CODE", usage: "those of this reason code, such as message-too-large or held", group: groupCommand},
+		setting{name: "reason", value: "CODE", usage: "those of this reason code, such as message-too-large or held", check: oneOf(letterReasons()...), group: groupCommand},
 		setting{name: "all", usage: all, group: groupCommand})
+}
+
+// letterReasons are all reason codes that a letter may have.
+func letterReasons() []string {
+	return []string{
+		deadletter.ReasonHeld, sink.PoisonMalformed, sink.PoisonEventIDNull, sink.PoisonEventIDEmpty, sink.PoisonSubjectInvalid, sink.PoisonSubjectReserved,
+		sink.PoisonSubjectTooLong, sink.PoisonSubjectUncover, sink.PoisonHeadersInvalid, sink.PoisonHeadersTooLarge, sink.PoisonNotUTF8, sink.PoisonNotJSON,
+		sink.PoisonNotNumber, sink.PoisonBytea, sink.PoisonTooLarge, sink.PoisonRefused,
+	}
 }
 
 // letterFilter is what the settings choose; chosen is false when none was given.
@@ -251,6 +261,9 @@ func runDeadLetterDiscard(ctx context.Context, in *invocation) error {
 		letters, err := store.List(ctx, filter)
 		if err != nil {
 			return err
+		}
+		if len(letters) == 0 && !in.on("all") {
+			return in.noOpenLetter(filter)
 		}
 		document := discardDocument{Selected: len(letters)}
 		var heads []int64 // that others wait for

@@ -76,7 +76,7 @@ func TestDeadLetterListChoosesOpenOnesOrWhatTheFlagsSay(t *testing.T) {
 		{[]string{"--reason", "held"}, uuid(2)},
 		{[]string{"--reason", "refused", "--event-id", uuid(4)}, uuid(4)},
 		{[]string{"--source", "another"}, uuid(1)},
-		{[]string{"--reason", "never-heard-of"}, ""},
+		{[]string{"--reason", "not-utf8"}, ""},
 	} {
 		if got := s.letters(t, tc.args...); got != tc.want {
 			t.Errorf("%q: got %q, want %q", tc.args, got, tc.want)
@@ -107,6 +107,13 @@ func TestDeadLetterShowPrintsThePayloadAsItIs(t *testing.T) {
 	s.env.run("dead-letter", "show").want(t, 2).says(t, "--event-id, --aggregate, --reason or --all")
 }
 
+func TestAReasonCodeThatThereIsNotIsRefusedBeforeAnyConnection(t *testing.T) {
+	for _, verb := range []string{"list", "show", "retry", "discard"} {
+		env{}.run("dead-letter", verb, "--reason", "nosuchcode", "--database-url", "postgres://127.0.0.1:1/x").want(t, 2).
+			says(t, `--reason "nosuchcode" must be one of held, `, "message-too-large")
+	}
+}
+
 func TestDeadLetterDiscardKeepsTheLetterWithTheReason(t *testing.T) {
 	s := newLetterStand(t)
 	s.env.run("dead-letter", "discard", "--event-id", "a,b").want(t, 2).says(t, "--reason-text")
@@ -117,9 +124,9 @@ func TestDeadLetterDiscardKeepsTheLetterWithTheReason(t *testing.T) {
 	if got := s.count(t, "select resolution || (resolved_at is not null) || encode(payload, 'hex') from outbox_dead_letter where event_id = 'a,b'"); got != "discarded: of a testtrue00ff" {
 		t.Errorf("got %q", got)
 	}
-	// Twice is once, and what is resolved stays as it is.
-	if got := s.env.run("dead-letter", "discard", "--reason", "refused", "--reason-text", "again").want(t, 0).stdout; got != "0 of 0 dead letters discarded\n" {
-		t.Errorf("got %q", got)
+	// What is resolved stays as it is, and what is not there was not discarded.
+	for _, named := range [][]string{{"--reason", "refused"}, {"--event-id", uuid(9)}} {
+		s.env.run(append([]string{"dead-letter", "discard", "--reason-text", "again"}, named...)...).want(t, 3).says(t, "no such open dead letter", "hint: outbox-cdc dead-letter list")
 	}
 	if got := s.letters(t); got != uuid(1)+" "+uuid(2) {
 		t.Errorf("open are %s", got)

@@ -31,11 +31,16 @@ func runDeadLetterRetry(ctx context.Context, in *invocation) error {
 			return err
 		}
 		if selected == 0 && !selection.All {
-			return fault.NewOperator("dead-letter-missing", "there is no such open dead letter of source "+filter.SourceName,
-				"outbox-cdc dead-letter list"+in.flags()+" shows those that are open", nil)
+			return in.noOpenLetter(filter)
 		}
 		return in.republish(ctx, admin, request.KindRetry, selection, selected)
 	})
+}
+
+// noOpenLetter is the refusal where what was named is not there.
+func (in *invocation) noOpenLetter(filter deadletter.Filter) error {
+	return fault.NewOperator("dead-letter-missing", "there is no such open dead letter of source "+filter.SourceName,
+		"outbox-cdc dead-letter list"+in.flags()+" shows those that are open", nil)
 }
 
 // countLetters counts the open letters of a filter.

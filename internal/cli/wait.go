@@ -53,6 +53,10 @@ func runWait(ctx context.Context, in *invocation) error {
 		if pg.Server.InRecovery {
 			return in.onStandby()
 		}
+		if pg.Table == nil && !names.Messages {
+			return fault.NewOperator("table-missing", fmt.Sprintf("table %s does not exist in database %s: nothing of it could be delivered", names.Table, pg.Server.Database),
+				"give --table the outbox table; outbox-cdc setup creates it", nil)
+		}
 		if err := provision.SlotFault(pg, names); err != nil {
 			return err
 		}

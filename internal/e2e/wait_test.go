@@ -50,6 +50,7 @@ func TestWaitNamesWhatHoldsDeliveryUp(t *testing.T) {
 		{"no forwarder", func() {}, 1, "no forwarder holds slot " + o.slot, "outbox-cdc start --slot " + o.slot},
 		{"stream full", func() { o.fillStream(1); o.startStreaming() }, 1, "slot " + o.slot + " has confirmed .* behind by", "readyz"},
 		{"no slot", func() { o.slot = "nobody" }, 3, "slot nobody does not exist", "outbox-cdc setup --slot nobody"},
+		{"no table", func() { o.table = "nosuch.t" }, 3, "table nosuch.t does not exist", "--table"},
 	} {
 		tc.arrange()
 		p := o.run("wait", "--timeout", "500ms")
