@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/decode"
 	"github.com/outbox-cdc/outbox-cdc/internal/deadletter"
+	"github.com/outbox-cdc/outbox-cdc/internal/fault"
+	"github.com/outbox-cdc/outbox-cdc/internal/provision"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -59,22 +62,40 @@ func (v *verification) mayBeSent(r row) bool {
 	return v.unsettled && int32(r.xmin-v.catalogXmin) >= 0
 }
 
-// readDeadLetters takes the events that are settled without being stored. A letter is
-// stored before the slot's position passes it, so it is there by now.
-func (v *verification) readDeadLetters(ctx context.Context) error {
-	admin := v.servers.Slot
-	table, err := admin.Table(ctx, v.cfg.Table.Schema, deadletter.Table)
+// lookAtLetters finds out whether dead letters can be read. Where they cannot, those that the
+// stream lacks look like any other that is missing.
+func (v *verification) lookAtLetters(ctx context.Context) error {
+	table, err := v.servers.Slot.Table(ctx, v.cfg.Table.Schema, deadletter.Table)
 	if err != nil {
 		return err //nolint:wrapcheck // it names the table
 	}
-	if table == nil {
+	name := decode.TableName{Schema: v.cfg.Table.Schema, Name: deadletter.Table}
+	var what, fix, code string
+	switch {
+	case table == nil:
+		what, fix, code = fmt.Sprintf("table %s does not exist", name), provision.DeadLetterFix(v.cfg.Names, "42P01"), "dead-letter-table"
+	case !table.Selectable:
+		what, fix, code = fmt.Sprintf("role %s may not read %s", v.pg.Server.Role, name), provision.DeadLetterFix(v.cfg.Names, "42501"), "dead-letter-rights"
+	default:
+		v.hasLetters = true
 		return nil
 	}
-	if !table.Selectable {
-		v.note("role %s may not read %s: dead letters count as missing", v.pg.Server.Role, deadletter.Table)
+	if v.cfg.NeedLetters {
+		return fault.NewOperator(code, what+": what is missing may be a dead letter that was discarded, and is not published again unseen", fix, nil)
+	}
+	if v.cfg.Warn != nil {
+		v.cfg.Warn(fmt.Sprintf("%s: dead letters could not be looked at, and count as missing (%s)", what, fix))
+	}
+	return nil
+}
+
+// readDeadLetters takes the events that are settled without being stored. A letter is
+// stored before the slot's position passes it, so it is there by now.
+func (v *verification) readDeadLetters(ctx context.Context) error {
+	if !v.hasLetters {
 		return nil
 	}
-	err = deadletter.NewStore(admin, v.cfg.Table.Schema).Each(ctx, deadletter.Filter{SourceName: v.cfg.Source}, func(l deadletter.Letter) error {
+	err := deadletter.NewStore(v.servers.Slot, v.cfg.Table.Schema).Each(ctx, deadletter.Filter{SourceName: v.cfg.Source}, func(l deadletter.Letter) error {
 		switch {
 		case l.Open() && l.HeldBehind == nil:
 			v.result.DeadLetters++

@@ -54,7 +54,8 @@ func (v *verification) addMessage(m *sink.Scanned) error {
 		return v.messages.add(r)
 	}
 	position, err := decode.ParsePosition(m.Position)
-	if err != nil { //nolint:nilerr // no forwarder sent it: it has no place in the order
+	if err != nil {
+		// No forwarder sent it: it has no place in the order.
 		r.a |= republishedBit
 		return v.messages.add(r)
 	}

@@ -23,11 +23,16 @@ type Config struct {
 	Filter Filter
 	// IncludeAgedOut counts rows as missing that are older than what the stream holds.
 	IncludeAgedOut bool
+	// NeedLetters refuses to compare where dead letters cannot be read: what is missing may
+	// be one that was discarded.
+	NeedLetters bool
 	// Settle is how long the slot may take to confirm what is in the table now.
 	Settle time.Duration
 
 	// Note, if set, takes what a person has to know to read the document.
 	Note func(text string)
+	// Warn, if set, takes why the document may say more than is so.
+	Warn func(text string)
 	// Progress, if set, is called often: what is done, how much of it, of how much (0: not known).
 	Progress func(what string, done, total uint64)
 }
@@ -90,6 +95,7 @@ type verification struct {
 	markLSN     pglogrepl.LSN
 	scannedSeq  uint64 // up to where the stream was read
 	oldestAt    int64  // when its oldest message was stored, in microseconds
+	hasLetters  bool   // dead letters can be read
 	// unsettled says that the slot had not confirmed all in time: then what it may have
 	// yet to send is told by transaction.
 	unsettled   bool
@@ -117,7 +123,7 @@ func Verify(ctx context.Context, servers Servers, cfg Config) (*Result, error) {
 
 func (v *verification) run(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		v.look, v.readTable, v.settle, v.readDeadLetters, v.readStream, v.judge,
+		v.look, v.lookAtLetters, v.readTable, v.settle, v.readDeadLetters, v.readStream, v.judge,
 	} {
 		if err := step(ctx); err != nil {
 			return err

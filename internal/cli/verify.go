@@ -116,18 +116,20 @@ func (in *invocation) auditConfig() (audit.Config, error) {
 	return audit.Config{
 		Names: names, Stream: in.str("stream"), Source: in.source(), Filter: filter,
 		IncludeAgedOut: in.on("include-aged-out"), Settle: in.duration("settle"),
-		Note:     in.note,
-		Progress: in.progress(),
+		NeedLetters: in.on("repair"),
+		Note:        func(text string) { in.tell("note", text) },
+		Warn:        func(text string) { in.tell("warning", text) },
+		Progress:    in.progress(),
 	}, nil
 }
 
-// note tells what a person has to know to read the document.
-func (in *invocation) note(text string) {
+// tell says what a person has to know to read the document.
+func (in *invocation) tell(kind, text string) {
 	begin := ""
 	if in.terminal {
 		begin = clearLine
 	}
-	_ = printf(in.stderr, "%snote: %s\n", begin, text) // there is no other place to say so
+	_ = printf(in.stderr, "%s%s: %s\n", begin, kind, text) // there is no other place to say so
 }
 
 // clearLine goes to the start of a terminal's line and empties it.

@@ -304,6 +304,25 @@ func TestVerifyComparesAllWithoutWaitingWhereThereIsNoSlot(t *testing.T) {
 	}
 }
 
+func TestVerifySaysThatItCannotLookAtDeadLettersAndRepairsNothingThen(t *testing.T) {
+	o := newOutbox(t, testenv.NATS(t).URL())
+	o.insert("a", 3)
+	o.deliver()
+	o.deleteMessage(2)
+	o.exec("DROP TABLE " + letterTable)
+	d, p := o.verify(3)
+	o.expectVerified(d, "checked 3, in stream 2, missing 1")
+	if text := p.Stderr(); !strings.Contains(text, "warning: table public.outbox_dead_letter does not exist") || !strings.Contains(text, "outbox-cdc migrate up") {
+		t.Errorf("standard error: %s", text)
+	}
+	p = o.run("verify", "--repair")
+	p.WaitExit(3, testenv.Deadline)
+	expectRefusal(t, p, "table public.outbox_dead_letter does not exist", "outbox-cdc migrate up")
+	if n := len(o.stored()); n != 2 {
+		t.Errorf("the stream holds %d messages, want 2 still", n)
+	}
+}
+
 func TestVerifyListsAHundredAndCountsAll(t *testing.T) {
 	o := newOutbox(t, testenv.NATS(t).URL())
 	o.insertTx("a", 250)
