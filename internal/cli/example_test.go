@@ -50,6 +50,9 @@ func TestTheExampleOfEachCommandRuns(t *testing.T) {
 				line = strings.TrimSpace(line) + " --help" // they would go on; at least all their flags exist
 			case "status":
 				line = "timeout 1 " + strings.TrimSpace(line) // a signal ends it in good order
+			case "dead-letter discard": // what is named has to be there
+				testenv.Exec(t, s.database, `insert into outbox_dead_letter (source, position, event_id, payload, reason_code, reason, attempts, first_failed_at, dead_at)
+					values ('7/outbox', '1:0/1:0', 'huge', '', 'message-too-large', 'too large', 1, now(), now())`)
 			case "completion bash", "completion zsh":
 				line, _, _ = strings.Cut(line, ">")
 			}
