@@ -87,7 +87,7 @@ func TestAnEventBeforeTheLetterOfItsAggregateIsPublishedAlsoWhenItComesAgain(t *
 	t.Parallel()
 	server := testenv.NATSProcess(t)
 	o := newOutbox(t, server.URL())
-	p := o.startStreaming("--status-interval", "10m", "--on-poison", "dead-letter") // which makes letters at once
+	p := o.startStreaming("--status-interval", "10m", "--takeover-after", "off", "--on-poison", "dead-letter") // which makes letters at once
 	o.insert("warm-up", 1)
 	o.waitStored(1)
 	ids := o.rows()

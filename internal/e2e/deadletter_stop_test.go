@@ -21,7 +21,7 @@ func TestAPositionNeverHasASecondLetterNorAMessageBesideIt(t *testing.T) {
 	o := newOutbox(t, testenv.NATS(t).URL())
 	o.updateStream(func(cfg *jetstream.StreamConfig) { cfg.MaxMsgSize = 1024 })
 	before := o.confirmed()
-	p := o.startStreaming("--status-interval", "10m")
+	p := o.startStreaming("--status-interval", "10m", "--takeover-after", "off")
 	first, bad, last := o.insertEvent("a", "1"), o.insertEvent("a", text(2000)), o.insertEvent("a", "3")
 	o.expectStored(first, last)
 	o.waitLetters(bad + " message-too-large")
@@ -32,7 +32,7 @@ func TestAPositionNeverHasASecondLetterNorAMessageBesideIt(t *testing.T) {
 	id := o.value("SELECT id || ' ' || dead_at FROM " + letterTable)
 	o.updateStream(func(cfg *jetstream.StreamConfig) { cfg.MaxMsgSize = -1 })
 	for _, policy := range []string{"halt", "dead-letter"} {
-		p = o.start("--status-interval", "10m", "--on-poison", policy)
+		p = o.start("--status-interval", "10m", "--takeover-after", "off", "--on-poison", policy)
 		p.WaitLine(`"msg":"streaming"`, testenv.Deadline)
 		more := o.insertEvent("a", "4")
 		first, last = first+" "+last, more

@@ -183,7 +183,7 @@ func TestAnEventThatTheStreamHoldsIsNoDeadLetterWhateverItIsToday(t *testing.T) 
 	o := newForeignOutbox(t, testenv.Postgres(t).NewDatabase(t), testenv.NATS(t).URL(), []string{
 		"CREATE TABLE outbox(id bigserial, event_id uuid DEFAULT gen_random_uuid(), aggregate_type text, aggregate_id text, event_type text, payload text)",
 	})
-	p := o.startStreaming("--status-interval", "10m", "--format", "payload")
+	p := o.startStreaming("--status-interval", "10m", "--takeover-after", "off", "--format", "payload")
 	o.exec("INSERT INTO outbox (aggregate_type, aggregate_id, event_type, payload) VALUES ('order', 'a', 'placed', 'no JSON')")
 	o.waitStored(1)
 	p.Kill()

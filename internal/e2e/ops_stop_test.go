@@ -49,7 +49,7 @@ func TestSIGTERMConfirmsWhatIsAcknowledgedBeforeItLeaves(t *testing.T) {
 			t.Parallel()
 			o := newOutbox(t, testenv.NATS(t).URL())
 			// Only the last status message can tell PostgreSQL.
-			p := o.startStreaming("--status-interval", "10m")
+			p := o.startStreaming("--status-interval", "10m", "--takeover-after", "off")
 			o.insertTx("many", 500)
 			o.insert("single", 5)
 			o.waitStored(505)

@@ -40,7 +40,7 @@ func (o *outbox) publishForeign(subject string, n int) {
 func (o *outbox) storeUnconfirmed(topic string) {
 	o.tb.Helper()
 	before := len(o.ours())
-	p := o.startStreaming("--status-interval", "10m")
+	p := o.startStreaming("--status-interval", "10m", "--takeover-after", "off")
 	o.exec(fmt.Sprintf(`INSERT INTO public.outbox (aggregate_type, aggregate_id, event_type, topic, payload)
 		VALUES ('order', 'x', 'placed', nullif('%s', ''), '{}')`, topic))
 	o.waitStored(before + 1)
@@ -94,7 +94,7 @@ func TestAForeignMessageWithHeadersThatCannotBeReadIsPassedOver(t *testing.T) {
 // Asked for its newest message, nats-server looks at the last sequence alone.
 func TestAStreamWhoseLastMessageWasDeletedTellsWhatItHoldsAllTheSame(t *testing.T) {
 	o := sharedStream(t, testenv.NATS(t).URL())
-	p := o.startStreaming("--status-interval", "10m")
+	p := o.startStreaming("--status-interval", "10m", "--takeover-after", "off")
 	o.insert("a", 10)
 	o.waitStored(10)
 	o.publishForeign("T.foreign", 3)

@@ -48,8 +48,16 @@ type Config struct {
 	template sink.Template
 }
 
-// withTemplate reads the subject template. The error is one for the user.
+// statusesBeforeTakeover is how many statuses a leader sends, at the least, in the time
+// after which a standby takes its silence for its end.
+const statusesBeforeTakeover = 4
+
+// withTemplate reads the subject template, and has a status sent often enough for a
+// standby with the same configuration to see that we live. The error is one for the user.
 func (c Config) withTemplate() (Config, error) {
+	if c.TakeoverAfter > 0 {
+		c.StatusInterval = min(c.StatusInterval, c.TakeoverAfter/statusesBeforeTakeover)
+	}
 	t, err := sink.ParseTemplate(c.Subject, c.Columns)
 	if err != nil {
 		return c, fault.NewUsage("--subject: "+err.Error(), "use mapped columns in braces, such as outbox.{aggregate_type}.{event_type}")

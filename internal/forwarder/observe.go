@@ -52,7 +52,7 @@ func (f *Forwarder) Ready() (bool, string) {
 			return false, fmt.Sprintf("no progress for %s", waited.Round(time.Second))
 		}
 	}
-	silent := now.Sub(time.Unix(0, f.shared.lastFrameAt.Load()))
+	silent := now.Sub(time.Unix(0, max(f.shared.lastFrameAt.Load(), f.shared.busyAt.Load())))
 	if silent > max(silenceMin, 3*f.cfg.StatusInterval) {
 		return false, fmt.Sprintf("PostgreSQL has been silent for %s", silent.Round(time.Second))
 	}
