@@ -16,15 +16,6 @@ func SQLState(err error) string {
 	return ""
 }
 
-// ServerDetail returns the detail line of the server's answer, if there is one.
-func ServerDetail(err error) string {
-	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) {
-		return pgErr.Detail
-	}
-	return ""
-}
-
 // SettingError says that the connection string names a setting that the server does not
 // know. Its SQLSTATE is that of a missing slot, hence a type of its own.
 type SettingError struct{ err error }

@@ -185,17 +185,17 @@ func (m *Fetched) isOfRequest(source string, request int64) bool {
 	return m.Header.Get(HeaderSource) == source && m.Header.Get(HeaderRequest) == strconv.FormatInt(request, 10)
 }
 
-// ReadBack looks through some messages, from a sequence on, for those that were published
+// ReadBack looks through some messages, from one sequence to another, for those that were published
 // for a request, and calls each with their event ids as in the header. It returns where to go on, or 0
 // at the end. First deliveries may lie between them: a request has its turn again and again.
-func (p *Publisher) ReadBack(ctx context.Context, from uint64, request int64, each func(eventID string)) (next uint64, err error) {
+func (p *Publisher) ReadBack(ctx context.Context, from, to uint64, request int64, each func(eventID string)) (next uint64, err error) {
 	if !p.Quiet() {
 		return from, ErrNotSent
 	}
-	if from > p.seq.lastSeq {
+	if from > to {
 		return 0, nil
 	}
-	last := min(p.seq.lastSeq, from+chunkSize-1)
+	last := min(to, from+chunkSize-1)
 	messages, err := p.broker.Chunk(ctx, p.cfg.Stream, from, last)
 	if err != nil {
 		return from, err

@@ -278,11 +278,11 @@ func TestInAnOwnStreamAMessageOfALateHolderIsNotStored(t *testing.T) {
 		t.Errorf("got %+v", ack)
 	}
 	ids := map[string]int{}
-	next, err := late.ReadBack(t.Context(), 4, 1, func(id string) { ids[id]++ })
+	next, err := late.ReadBack(t.Context(), 4, late.LastSequence(), 1, func(id string) { ids[id]++ })
 	if err != nil || len(ids) != 2 {
 		t.Fatalf("read back %v, %v", ids, err)
 	}
-	if next, err = late.ReadBack(t.Context(), next, 1, nil); err != nil || next != 0 {
+	if next, err = late.ReadBack(t.Context(), next, late.LastSequence(), 1, nil); err != nil || next != 0 {
 		t.Errorf("next %d, %v", next, err)
 	}
 }

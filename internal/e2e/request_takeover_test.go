@@ -329,8 +329,8 @@ func TestASuccessorFinishesARequestBesideNewEventsAndPublishesNothingTwice(t *te
 	o.waitConfirmed()
 	o.coverElsewhere()
 	beyondTheWindow()
-	l := o.startLoad(1, 200*time.Millisecond)
-	l.waitWritten(10)
+	l := o.startLoad(2, 10*time.Millisecond)
+	l.waitWritten(50)
 	retry := o.run("dead-letter", "retry", "--event-id", bad, "--json")
 	testenv.Eventually(t, 2*testenv.Deadline, func() error {
 		if n := len(again(o.stored())); n < 150 {

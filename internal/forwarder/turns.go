@@ -41,6 +41,9 @@ type turn struct {
 	// readFrom: what the stream holds of the request from this sequence on needs not be
 	// published; 0 when nothing was.
 	readFrom uint64
+	// readTo is the stream's end when reading began: what comes behind it is not of a former
+	// holder, and beside new events there is always more.
+	readTo uint64
 	// answer takes one; whoever asks may have gone.
 	answer chan turnAnswer
 
@@ -229,7 +232,10 @@ func (p *publisher) stepTurn(ctx context.Context, t *turn) (bool, error) {
 // readTurnBack finds what was published for the request before it was taken over.
 func (p *publisher) readTurnBack(ctx context.Context, t *turn) error {
 	t.resumed = true
-	next, err := p.sink.ReadBack(ctx, t.readFrom, t.again.Request, func(eventID string) {
+	if t.readTo == 0 {
+		t.readTo = p.sink.LastSequence()
+	}
+	next, err := p.sink.ReadBack(ctx, t.readFrom, t.readTo, t.again.Request, func(eventID string) {
 		if t.found == nil {
 			t.found = map[string]int{}
 		}
